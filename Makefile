@@ -36,7 +36,7 @@ wheel: $(VENV)/.ready
 # `elf simulate --replay FILE` runs it again.
 SECONDS ?= 600
 soak: $(VENV)/.ready
-	$(BIN)/python -m elf.agent.simulator.soak $(SECONDS) soak-failures
+	$(BIN)/python -m tests.soak $(SECONDS) soak-failures
 
 # Agents beside real web servers, each on a host of its own, under faults for SECONDS of each of SEEDS, as root; LOAD busy loops
 # beside them. A seed that has a result in torture-out is not run again. HOSTILE=1 attacks agents instead. docs/torture.md

@@ -98,7 +98,7 @@ def elf(
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Tracebacks with errors (at any place).")] = False,
 ) -> None:
-    del version, debug  # `main` looks for --debug, so that it works after the command too
+    del version, debug  # `ended` removes --debug first, so that it works after the command too
 
 
 @app.command()
@@ -146,7 +146,7 @@ def parse(
 def formats(
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A format, for its columns.")] = None,
 ) -> None:
-    """List the log formats, or what one of them gives."""
+    """List the log formats, or the columns of one of them."""
     from elf.agent.commands.formats import formats_command
 
     formats_command(name)
@@ -166,7 +166,7 @@ def explain(
 
 @app.command()
 def validate(config: ConfigFile = Path(CONFIG)) -> None:
-    """Check a configuration, and say what it means."""
+    """Check a configuration, and print its meaning."""
     from elf.agent.commands.validate import validate_command
 
     validate_command(config)
@@ -201,7 +201,7 @@ def report(
         str, typer.Argument(metavar="LAKE", help="The folder that a parquet sink wrote, or its URL.")
     ],
     sql: Annotated[
-        str | None, typer.Option(metavar="SQL", help="A question of the lake's jobs, as views.")
+        str | None, typer.Option(metavar="SQL", help="A query over the lake's jobs, as views.")
     ] = None,
     every: Annotated[
         str | None, typer.Option(metavar="SPAN", help="Merge windows into longer ones: 1h, 1d.")
@@ -270,7 +270,7 @@ def simulate(
     ] = None,
     replay: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Instead: a scenario that a soak kept, as a transcript."),
+        typer.Option(metavar="FILE", help="Print a scenario that a soak kept, as a transcript, instead."),
     ] = None,
     quiet: Quiet = False,
 ) -> None:
@@ -288,7 +288,7 @@ def simulate(
 
 
 def _given(context: typer.Context) -> set[str]:
-    """Names of the options that stand on the command line."""
+    """Names of the options given on the command line."""
     sources = {name: context.get_parameter_source(name) for name in context.params}
     return {name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"}
 
@@ -403,7 +403,7 @@ def job_list(output: ListOutput = None, agent: Agent = None) -> None:
 def job_watch(
     name: JobName,
     windows: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="End after so many windows that are final.")
+        int | None, typer.Option(min=1, metavar="N", help="End after N final windows.")
     ] = None,
     output: ListOutput = None,
     agent: Agent = None,
@@ -424,7 +424,9 @@ AuthorityDir = Annotated[
     Path,
     typer.Option("--dir", metavar="DIR", envvar="ELF_AUTHORITY", help="The authority's folder."),
 ]
-Days = Annotated[int, typer.Option("--days", min=1, max=36_500, metavar="N", help="How long they hold.")]
+Days = Annotated[
+    int, typer.Option("--days", min=1, max=36_500, metavar="N", help="How long the keys are valid.")
+]
 AUTHORITY = Path("elf-authority")
 
 
@@ -443,8 +445,8 @@ def keys_init(folder: AuthorityDir = AUTHORITY) -> None:
 
 @keys_app.command("issue")
 def keys_issue(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Of the host or the person they are for.")],
-    role: Annotated[KeyRole, typer.Option(help="What they are for.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The host or the person that gets the keys.")],
+    role: Annotated[KeyRole, typer.Option(help="The role of the keys.")],
     address: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="Where others will reach the agent; for the seed line.")
     ] = "",
@@ -471,7 +473,7 @@ def keys_renew(
     days: Days = 365,
     folder: AuthorityDir = AUTHORITY,
 ) -> None:
-    """Make a bundle hold longer; its agent stays the same."""
+    """Renew the certificate of a bundle; its keys stay the same."""
     from elf.agent.commands.keys import renew_command
 
     _say(renew_command(folder, bundle, days))

@@ -1,10 +1,10 @@
-"""Shared by the kernels: arrays as C sees them, operations as codes."""
+"""Shared by the kernels: arrays as C pointers, operations as codes."""
 
 cimport numpy as cnp
 
 
 cdef inline void *start_of(array) noexcept:
-    """Where an array's values begin."""
+    """The address of an array's first value."""
     return cnp.PyArray_DATA(<cnp.ndarray> array)
 
 

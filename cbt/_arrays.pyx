@@ -1,5 +1,5 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Shared by the kernels: arrays as C sees them, operations as codes."""
+"""Shared by the kernels: arrays as C pointers, operations as codes."""
 
 from libc.stdint cimport uint64_t
 
@@ -27,7 +27,7 @@ cdef size_t count_lanes(bytes ops):
 
 
 cdef size_t length_of(list lengths):
-    """The number of rows among columns of which some are constants of length 1."""
+    """The number of rows of columns, of which some may be constants of length 1."""
     return next((n for n in lengths if n != 1), 1 if lengths else 0)
 
 

@@ -102,7 +102,7 @@ cdef class Front:
         return table + self.table.size * (self.table.width + self.table.n_lanes) * 8
 
     cdef object _fill(self, elf_column *to, values, valid, size_t n):
-        """Describe one column of n rows (or a constant) to the C side; returns what must stay alive."""
+        """Describe one column of n rows (or a constant) for C; returns the objects that must stay alive meanwhile."""
         if values.dtype != np.int32 and values.dtype != np.int64:
             if values.dtype != np.bool_ and not np.issubdtype(values.dtype, np.integer):
                 raise TypeError(f"a front takes integers, not {values.dtype}")
@@ -121,7 +121,7 @@ cdef class Front:
         """Find or make each row's group: int32 array of n slots, -1 where the mask `where` is False. O(n).
 
         `pane`: int64 array or one int. `columns`: (values, valid or None) per atom, int32 or int64, of length n, or 1 for a
-        constant. n is the length of the longest, or of `where`; `rows` gives it where neither does.
+        constant. n is the length of the longest column, or of `where`; `rows` gives n if all are constants.
         """
         columns = list(columns)
         if len(columns) != self.atoms:
@@ -200,7 +200,7 @@ cdef class Front:
             elf_front_add(lane, step, wide, slot, n, &column)
 
     def add_squares(self, size_t k, slots, values, valid=None):
-        """Add the squares of integers to SUM128 accumulator k; past 127 bits it sticks at the largest int128."""
+        """Add the squares of integers to SUM128 accumulator k, which saturates at the largest int128."""
         cdef int64_t *lane = self._lane(k, "sum128")
         cdef elf_column column
         slots = self._slots(slots)
@@ -211,7 +211,7 @@ cdef class Front:
             elf_front_add_squares(lane, step, slot, n, &column)
 
     def add_wide(self, size_t k, slots, low, high, valid=None):
-        """Add 128-bit integers, given as low (uint64) and high (int64) halves, to SUM128 accumulator k; sticks as above."""
+        """Add 128-bit integers, given as low (uint64) and high (int64) halves, to SUM128 accumulator k; saturates likewise."""
         cdef int64_t *lane = self._lane(k, "sum128")
         cdef elf_column column
         slots = self._slots(slots)
@@ -264,7 +264,7 @@ cdef class Front:
         return self._words(0)
 
     def column(self, size_t i):
-        """Atom i of every slot: (values int64 (n,), valid bool (n,) or None where nothing is NULL)."""
+        """Atom i of every slot: (values int64 (n,), valid bool (n,) or None if no value is NULL)."""
         if i >= self.atoms:
             raise IndexError(i)
         valid = (self._words(1).view(np.uint64) >> np.uint64(i)) & np.uint64(1) == 0

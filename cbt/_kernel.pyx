@@ -59,7 +59,7 @@ cdef extern from "frame.h":
 
 
 cdef object _fill_rows(elf_rows *to, rows, bint blank=False):
-    """Describe rows (`blank`: not written yet) to the C side; returns what must stay alive."""
+    """Describe rows (`blank`: not written yet) for C; returns the objects that must stay alive meanwhile."""
     cdef size_t n = len(rows.pane)
     lanes = rows.lanes
     if lanes.dtype != np.int64 or (lanes.size and lanes.strides[1] != 8):
@@ -84,7 +84,7 @@ cdef object _fill_rows(elf_rows *to, rows, bint blank=False):
 
 
 cdef object _room(size_t n, size_t key_bytes, size_t n_lanes):
-    """Rows with room for n; pages that stay unused are never touched."""
+    """Rows with room for n; unused pages of memory are never touched."""
     return Rows(
         np.empty(n, np.int64), np.empty(n, np.uint64), np.empty(n, np.uint64), np.empty(n, np.uint32),
         np.empty(n, np.uint64), np.empty(key_bytes, np.uint8), np.empty((n_lanes, n), np.int64),
@@ -92,7 +92,7 @@ cdef object _room(size_t n, size_t key_bytes, size_t n_lanes):
 
 
 cdef object _cut(rows, size_t n):
-    """The first n of `rows`: copied where the unused room would cost more than a quarter."""
+    """The first n of `rows`: a copy if more than a quarter of the room would be unused, otherwise views."""
     if n == len(rows.pane):
         return rows
     key_bytes = int(rows.ends[n - 1]) if n else 0
@@ -145,9 +145,9 @@ def fold(rows, ops):
 
 
 cdef class Merger:
-    """Reads ordered runs as one, equal keys folded, from front to back, as far as requested. O(n log k) over all.
+    """Reads ordered runs as one run, with equal keys folded, from front to back, as far as requested. O(n log k) in total.
 
-    `runs` are ordered and folded, each; `scattered` are several such runs one after the other, each. They must not change
+    Each of `runs` is ordered and folded; each of `scattered` consists of several such runs in sequence. They must not change
     meanwhile.
     """
 
@@ -193,9 +193,9 @@ cdef class Merger:
         free(self.state.stop)
 
     def read(self, until=None):
-        """The rows from the end of the last read up to the bound `until`, (pane, hash, sub, key); None: all that are left.
+        """The rows from the end of the last read up to the bound `until`, (pane, hash, sub, key); None: all remaining rows.
 
-        If they come from one run only, they are views of it; else they own their arrays.
+        If they come from one run only, they are views of it; otherwise they own their arrays.
         """
         return self._next(until, True)
 
@@ -204,7 +204,7 @@ cdef class Merger:
         return self._next(until, False)
 
     def skip(self, until):
-        """Continue at the bound `until`, as if all before it had been read. O(log n) per run."""
+        """Skip all rows before the bound `until`. O(log n) per run."""
         cdef size_t r
         self._stop(until)
         for r in range(self.state.k):
@@ -292,7 +292,7 @@ def lower_bound(rows, int64_t pane, uint64_t hash=0, uint64_t sub=0, bytes key=b
 
 
 def first_disorder(rows, size_t after=0):
-    """Index of the first row behind row `after` that is not after the one before it; len(rows) if there is none. O(n)."""
+    """Index of the first row behind row `after` that is out of order: not after the row before it. len(rows) if none. O(n)."""
     cdef elf_rows source
     cdef size_t at
     alive = _fill_rows(&source, rows)
@@ -302,7 +302,7 @@ def first_disorder(rows, size_t after=0):
 
 
 def trim_memory():
-    """Return freed pages to the system, where the allocator would keep them (glibc)."""
+    """Return freed pages to the system; the allocator (glibc) would keep them."""
     with nogil:
         elf_trim()
 
@@ -311,7 +311,7 @@ def trim_memory():
 
 
 def pack_columns(rows):
-    """All columns of ordered rows but the keys, as frame.py lays them out: uint8 array. O(n)."""
+    """All columns of ordered rows but the keys, in the layout of frame.py: uint8 array. O(n)."""
     cdef elf_rows source
     cdef uint8_t *start
     cdef uint8_t *end
@@ -338,8 +338,8 @@ _WRONG = {
 
 
 def unpack_rows(const uint8_t[::1] body, size_t n, size_t n_lanes, size_t key_bytes):
-    """The n rows of `pack_columns` and the key bytes after them, hashed, in arrays of their own: a view of `body` would keep its
-    columns too, which no owner of rows accounts for. O(bytes).
+    """The n rows of `pack_columns` and the key bytes after them, hashed, in arrays of their own: views would keep all of `body`
+    in memory, which no owner of rows counts. O(bytes).
 
     Lengths are checked, the order is not. Raises PeerError.
     """

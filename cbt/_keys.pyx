@@ -49,7 +49,7 @@ def hash64(bytes data not None):
 
 
 def hash_keys(keys, ends, split=None):
-    """(hash, sub), uint64 arrays: of each key's first `split` bytes (None: all) and of the rest (0 where there is none)."""
+    """(hash, sub), uint64 arrays: of each key's first `split` bytes (None: all) and of the rest (0 if there is no rest)."""
     keys, ends = check_ends(keys, ends)
     cdef size_t i, n = len(ends)
     cdef const uint8_t *key = <const uint8_t *> start_of(keys)
@@ -82,7 +82,7 @@ def hash_keys(keys, ends, split=None):
 
 
 cdef object _fill_key_column(elf_key_column *to, column, size_t n):
-    """Describe one column to the C side; returns what must stay alive."""
+    """Describe one column for C; returns the objects that must stay alive meanwhile."""
     kind, values, valid, strings = column
     cdef Strings text
     memset(to, 0, sizeof(elf_key_column))
@@ -112,7 +112,7 @@ cdef object _fill_key_column(elf_key_column *to, column, size_t n):
 def encode_keys(columns, rows=None):
     """Key bytes of n rows: (keys uint8, ends uint64). `columns`: (kind, values, valid, strings) each, see KeyColumn.
 
-    A column of length 1 is a constant; `rows` gives n where no column does (default: the longest column). Raises
+    A column of length 1 is a constant; `rows` gives n if all are constants (default: the longest column). Raises
     IndexError for a string code outside its dictionary. O(bytes).
     """
     columns = list(columns)
@@ -184,7 +184,7 @@ def concat_keys(a_keys, a_ends, index, b_keys, b_ends):
 
 
 def decode_keys(keys, ends, size_t fields, start=None, into=None):
-    """The first `fields` values of each key, from offset `start[i]` (None: 0) within it; what follows is left alone.
+    """The first `fields` values of each key, from offset `start[i]` (None: 0) within it; the rest is not read.
 
     Returns a list of (tags uint8, values int64, codes int32, Strings), one per field: a value's tag (rows.py), its integer
     (a double's bits; else 0), its code in the Strings (else -1). `into`: the Strings to use, one per field. O(bytes).

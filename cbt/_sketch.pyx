@@ -101,7 +101,7 @@ def registers_of_words(const uint64_t[::1] words):
 
 
 cdef inline void put(int64_t mantissa, int exponent, int64_t *at, uint64_t *low, int64_t *high) noexcept nogil:
-    """mantissa * 2**exponent as a 128-bit number in the bin floor(exponent / 32)."""
+    """mantissa * 2**exponent as a 128-bit integer in the bin floor(exponent / 32)."""
     cdef int shift = exponent & (BIN_BITS - 1)
     at[0] = (exponent - shift) // BIN_BITS
     low[0] = <uint64_t> mantissa << shift

@@ -7,12 +7,12 @@ cdef extern from "hash.h":
 
 
 cdef struct Entry:
-    uint32_t tag      # upper half of the hash; its low bits are the place in the table, so growing reads no text
-    int32_t code      # -1 where empty
+    uint32_t tag      # upper half of the hash; its low bits are the slot's index, so growing reads no text
+    int32_t code      # -1: empty
 
 
 cdef class Strings:
-    """Layout is public to the kernels of other packages; Python sees the methods only."""
+    """The layout is public to the kernels of other packages; only the methods are visible to Python."""
     cdef Entry *table
     cdef size_t mask
     cdef uint8_t *text          # all values, one after the other

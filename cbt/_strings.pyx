@@ -20,7 +20,7 @@ cdef enum:
 
 
 cdef class Strings:
-    """A bytes-to-code dictionary. Codes are dense from 0 in order of first sight; NULL is never stored (code -1)."""
+    """A bytes-to-code dictionary. Codes are dense from 0, in the order in which values first occur; NULL (-1) is not stored."""
 
     def __cinit__(self):
         self.seed = int.from_bytes(os.urandom(8), "little")
@@ -40,7 +40,7 @@ cdef class Strings:
         return self.put_hashed(value, n, elf_hash64(value, n, self.seed))
 
     cdef int32_t put_hashed(self, const uint8_t *value, size_t n, uint64_t h) except? -2 nogil:
-        """The same for a value whose hash, by `self.seed`, is known."""
+        """The code of a value whose hash, with `self.seed`, is known."""
         cdef uint32_t tag = <uint32_t> (h >> 32)
         cdef size_t at = tag & self.mask
         cdef uint32_t start
@@ -151,7 +151,7 @@ cdef class Strings:
         return out
 
     def buffers(self):
-        """(text uint8, ends uint32): copies of all values and of where each ends. O(bytes)."""
+        """(text uint8, ends uint32): copies of all values and of their end offsets. O(bytes)."""
         text, ends = np.empty(self.text_used, dtype=np.uint8), np.empty(self.count, dtype=np.uint32)
         cdef uint8_t[::1] to_text = text
         cdef uint32_t[::1] to_ends = ends
@@ -171,7 +171,7 @@ cdef class Strings:
         return out
 
     def clear(self):
-        """Forget all values and give the memory back; codes handed out before are void (`generation` says so)."""
+        """Forget all values and release the memory. Earlier codes become invalid, so `generation` changes."""
         free(self.table)
         free(self.text)
         free(self.ends)

@@ -61,7 +61,7 @@ def undo_order_double(values: Ints) -> Doubles:
 
 REGISTERS = 4096
 RHO_MAX = 63
-"""A register counts the leading zeros of 64 bits, plus one, up to this."""
+"""The greatest value of a register: the leading zeros of 64 bits, plus one."""
 ALPHA = 0.7213475204444817  # 1 / (2 ln 2)
 GROUPS_AT_ONCE = 4096
 """Groups per pass of `estimates`: 64 counts of 8 bytes each, 2 MiB."""
@@ -73,7 +73,7 @@ def registers_of_ints(values: Ints) -> tuple[Ints, Ints]:
 
 
 def registers_of_doubles(values: Doubles) -> tuple[Ints, Ints]:
-    """(register, rho) of doubles, canonical and then as 8 bytes (DataSketches' `update(double)`). O(n)."""
+    """(register, rho) of doubles, made canonical and hashed as 8 bytes (DataSketches' `update(double)`). O(n)."""
     return registers_of_words(canonical(np.ascontiguousarray(values, dtype=np.float64)).view(np.uint64))
 
 
@@ -121,17 +121,12 @@ class _Table:
 _SIGMA, _TAU = _Table(_sigma), _Table(_tau)
 
 
-def estimate(registers: Ints, rhos: Ints) -> float:
-    """The estimated number of distinct values, from its registers (each at most once, with its greatest rho)."""
-    return float(estimates(np.array([0, len(registers)], dtype=np.int64), registers, rhos)[0])
-
-
 def estimates(bounds: Ints, registers: Ints, rhos: Ints) -> Doubles:
     """The estimate of each group: its rows are [bounds[g], bounds[g + 1]), each register at most once.
 
     The improved raw estimator of Ertl, "New cardinality estimation algorithms for HyperLogLog sketches" (2017), algorithm
-    6: no tables, no bias at any range, relative standard error 1.04 / sqrt(4096) = 1.6 %. Only + * / and sqrt, so the same on
-    every machine. O(rows + 64 * groups).
+    6: no tables, no bias at any range, relative standard error 1.04 / sqrt(4096) = 1.6 %. It uses only + * / and sqrt, so the
+    result is the same on every machine. O(rows + 64 * groups).
     """
     groups = len(bounds) - 1
     out = np.empty(groups, dtype=np.float64)
@@ -146,14 +141,14 @@ def estimates(bounds: Ints, registers: Ints, rhos: Ints) -> Doubles:
 
 
 def _improved(counts: NDArray[np.intp]) -> Doubles:
-    """Estimates from how many registers of a group hold each rho: counts[rho, group], up to the greatest rho that occurs."""
+    """Estimates from counts[rho, group], the number of a group's registers with each rho, up to the greatest rho that occurs."""
     z = np.zeros(counts.shape[1])
     if len(counts) > RHO_MAX:
         z += REGISTERS * _TAU.of(counts[RHO_MAX])
     for rho in range(min(len(counts), RHO_MAX) - 1, 0, -1):  # above, z is 0 and stays so
         z = 0.5 * (z + counts[rho])
     z += REGISTERS * _SIGMA.of(REGISTERS - counts[1:].sum(axis=0))
-    # Values chosen to fill every register would make z vanish: the answer stays a BIGINT.
+    # Values chosen to fill every register would make z 0: bound the estimate, so that it stays a BIGINT.
     out: Doubles = np.minimum(ALPHA * REGISTERS * REGISTERS / np.maximum(z, 1e-18), 2.0**63 - 1024)
     return out
 
@@ -161,15 +156,15 @@ def _improved(counts: NDArray[np.intp]) -> Doubles:
 # ---- quantiles ------------------------------------------------------------------------------------------------------
 
 BUCKET_SHIFT = 46
-"""Bits of a double below a bucket: what is left is the exponent and 6 bits of mantissa, 64 buckets for each doubling."""
+"""The bits of a double that a bucket leaves out: the exponent and 6 bits of mantissa remain, 64 buckets for each doubling."""
 INFINITE_BUCKET = 0x7FF << 6
 
 
 def bucket(values: NDArray[Any]) -> Ints:
     """The bucket of each int64 or float64: its magnitude's upper bits, with its sign. Monotonic; 0 is bucket 0; NaN is last.
 
-    A bucket's values differ by at most 1/64, so its midpoint is off by at most 1/128 (0.8 %) of any. (Below 1e-307 doubles
-    lose precision, and the bound does not hold.)
+    A bucket's values differ by at most 1/64, so the midpoint differs from any of them by at most 1/128 (0.8 %). (Below 1e-307
+    doubles lose precision, and the bound does not hold.)
     """
     doubles = canonical(values) if values.dtype == np.float64 else values.astype(np.float64)
     size = np.abs(doubles).view(np.int64) >> BUCKET_SHIFT
@@ -177,7 +172,7 @@ def bucket(values: NDArray[Any]) -> Ints:
 
 
 def bucket_value(buckets: Ints, *, integer: bool) -> NDArray[Any]:
-    """The value that represents each bucket: the midpoint of its values, as float64; of its integers, rounded up, as int64."""
+    """The value that represents each bucket: the midpoint of its values, as float64, or of its integers, rounded up, as int64."""
     size = np.abs(buckets)
     if integer:
         middle = _integer_midpoint(size)
@@ -232,7 +227,7 @@ BIN_BITS = 32
 
 
 def exact_value(bins: Sequence[int], totals: Sequence[int]) -> Fraction | float:
-    """The exact sum of `exact_parts`, merged by bin; a float where it is not finite."""
+    """The exact sum of `exact_parts`, merged by bin; a float if it is not finite."""
     known = dict(zip(bins, totals, strict=True))
     special = {mark: known.pop(mark, 0) for mark in (INFINITE, MINUS_INFINITE, NOT_A_NUMBER)}
     if special[NOT_A_NUMBER] or (special[INFINITE] and special[MINUS_INFINITE]):
@@ -245,13 +240,8 @@ def exact_value(bins: Sequence[int], totals: Sequence[int]) -> Fraction | float:
     return Fraction(total << power) if power >= 0 else Fraction(total, 1 << -power)
 
 
-def exact_total(bins: Sequence[int], totals: Sequence[int]) -> float:
-    """The sum of doubles, rounded once; infinite where no double is as big."""
-    return rounded(exact_value(bins, totals))
-
-
 def rounded(value: Fraction | float) -> float:
-    """The nearest double; infinite where none is as big."""
+    """The nearest double; infinite if the value is larger than every double."""
     try:
         return float(value)
     except OverflowError:
@@ -272,9 +262,9 @@ def wide_total(low: NDArray[np.uint64], high: Ints) -> list[int]:
 def variance(
     count: int, total: int, squares: int, *, sample: bool = False, unit: int = 1, root: bool = False
 ) -> float | None:
-    """Variance, or with `root` the standard deviation, of `count` integers of which `unit` make one; rounded once.
+    """Variance, or with `root` the standard deviation, of `count` integers in units of 1/`unit`; rounded once.
 
-    None where there are too few values: none, or for a sample only one.
+    None if there are too few values: no value, or, for a sample, only one.
     """
     divisor = count - sample
     if divisor <= 0:
@@ -290,7 +280,7 @@ def variance_of_doubles(
     sample: bool = False,
     root: bool = False,
 ) -> float | None:
-    """The same of doubles, from `exact_value` of their sum and of their squares. NaN where one is not finite."""
+    """The same of doubles, from `exact_value` of their sum and of their squares. NaN if one of these is not finite."""
     divisor = count - sample
     if divisor <= 0:
         return None
@@ -306,7 +296,7 @@ def _moment(value: Fraction, root: bool) -> float:
 
 
 def _root(value: Fraction) -> float:
-    """The square root, rounded once: 64 bits or more of it as an integer, the last one set if anything was left."""
+    """The square root, rounded once: at least 64 bits of it as an integer, with the last bit set if there is a remainder."""
     if not value:
         return 0.0
     shift = max(0, 130 + value.denominator.bit_length() - value.numerator.bit_length())
@@ -320,11 +310,9 @@ __all__ = [
     "bucket",
     "bucket_value",
     "canonical",
-    "estimate",
     "estimates",
     "exact_parts",
     "exact_squares_parts",
-    "exact_total",
     "exact_value",
     "order_double",
     "quantiles",

@@ -1,7 +1,7 @@
 """The memory budget: one cap for all memory of a process, and the order in which holders free memory when it is reached.
 
-Every holder reports what it holds: trees through `charge` and `release`, fragments by being kept here, all others (fronts,
-dictionaries) by `reserve`. Above the cap, first the largest uncompressed root buffers are compressed into their trees, then the
+Every holder reports its memory: trees through `charge` and `release`, all others (fronts, dictionaries) through `reserve`;
+fragments are kept here. Above the cap, the largest uncompressed root buffers are first compressed into their trees, and then the
 coldest compressed fragments are written to the spill file. One thread at a time.
 """
 
@@ -20,7 +20,7 @@ from elf.cbt.rows import Op, Rows
 from elf.cbt.spill import Extent, SpillFile
 
 FRAGMENT_OVERHEAD_BYTES = 320
-"""Memory of a fragment besides its frame: the objects, lists and tables that point at it."""
+"""Memory of a fragment besides its frame: the objects, lists and tables that refer to it."""
 ROWS_OVERHEAD_BYTES = 900
 """Memory of an unpacked fragment's seven arrays besides their data: more than the rows of a small one."""
 
@@ -28,8 +28,8 @@ ROWS_OVERHEAD_BYTES = 900
 ALLOCATOR_PARTS = 5
 """One part in so many of the cap is reserved for allocations that are too short-lived to be charged."""
 UNACCOUNTED_PARTS = 2
-"""Memory of the process that no holder has reported (data in transit, holes in the heap, code loaded meanwhile) counts too, up to
-one part in so many of the cap: the process may have other uses, which must not starve its trees."""
+"""Memory that no holder has reported (data in transit, holes in the heap, code loaded meanwhile) counts too, up to one part in so
+many of the cap: other uses of the process must not starve its trees."""
 TRIM_PARTS = 16
 """Freed memory is returned to the system when memory is short and one part in so many of the cap was freed since the last
 time."""
@@ -75,8 +75,8 @@ class Fragment:
 
 class Budget:
     """`cap_bytes` of memory, shared by all trees of a process. `spill_dir`: folder of the spill file (default TMPDIR).
-    `resident`: returns the bytes of memory of the process; those that it had at the start (`bare_bytes`, else when this is
-    created) do not count.
+    `resident`: returns the process's memory in bytes. Memory that it had at the start does not count (`bare_bytes`; by default,
+    what it has when this is created).
 
     The attribute `cap_bytes` is the part that holders may use: the cap without the allocator's part.
     """
@@ -106,7 +106,7 @@ class Budget:
 
     @property
     def used(self) -> int:
-        """Bytes of memory of all holders, and unaccounted ones."""
+        """Bytes of memory of all holders, and memory that no holder has reported."""
         return self._held + self._unaccounted
 
     @property
@@ -124,14 +124,14 @@ class Budget:
 
     @property
     def short(self) -> bool:
-        """Whether saving memory is worth time: more than half of the cap is in use."""
+        """Whether more than half of the cap is in use, so that saving memory is worth time."""
         return self.used > self.cap_bytes // 2
 
     def register(self, tree: Buffered) -> None:
         self._trees.add(tree)
 
     def reserve(self, name: str, size: int) -> None:
-        """Report that the holder `name` now holds `size` bytes (0: nothing). May compress and spill. Raises OSError."""
+        """Report that the holder `name` now holds `size` bytes. May compress and spill. Raises OSError."""
         if size:
             self._reserved[name] = size
         else:
@@ -146,10 +146,10 @@ class Budget:
 
     @contextmanager
     def scratch(self, size: int) -> Iterator[None]:
-        """Reserve memory within a `with` block: fragments are spilled for it, trees are not compressed (the caller may be
-        one)."""
+        """Reserve memory within a `with` block. Fragments are spilled for it; trees are not compressed, because the caller may
+        be a tree."""
         self._update()
-        # The caller's rows come first; `settle` raises if the disk is full.
+        # A full disk must not stop the caller, which is moving rows; `settle` raises later.
         with suppress(OSError):
             self._spill_until(self.cap_bytes - size)
         self._charged += size
@@ -159,9 +159,9 @@ class Budget:
             self._charged -= size
 
     def settle(self) -> None:
-        """Free memory until the cap holds, as far as holders can. Raises OSError; all trees stay intact then.
+        """Free memory until the cap holds, if holders can. Raises OSError; all trees stay intact then.
 
-        Root buffers keep a quarter of the cap, so that they are not emptied while nearly empty.
+        Root buffers keep a quarter of the cap at first, so that they are not emptied when they are nearly empty.
         """
         self._update()
         if self._settling or self.used <= self.cap_bytes:
@@ -177,8 +177,7 @@ class Budget:
             self._settling = False
 
     def give_back(self, freed: int) -> None:
-        """After `freed` bytes were freed: return them to the system where memory is or was short, since the allocator would keep
-        them."""
+        """`freed` bytes were freed: return them to the system if memory is or was short; the allocator would keep them."""
         self._freed += freed
         if self._freed > self.cap_bytes and (self.short or self.spilled):
             self._trim()
@@ -188,7 +187,7 @@ class Budget:
         trim_memory()
 
     def _update(self) -> None:
-        """Measure the process's unaccounted memory."""
+        """Measure the memory of the process that no holder has reported."""
         self._collect()
         if self._resident is None:
             return
@@ -239,7 +238,7 @@ class Budget:
     def keep(self, rows: Rows, ops: Sequence[Op]) -> Fragment:
         """Hold rows, which may be several ordered runs. Packs the coldest unpacked fragments; never spills: see `settle`."""
         if rows.pane.base is not None:
-            rows = rows.copy()  # a view would keep all of its base
+            rows = rows.copy()  # a view would keep all of its base array
         fragment = Fragment(rows, ops)
         self._charged += fragment.nbytes
         self._in_memory[fragment] = None
@@ -252,7 +251,7 @@ class Budget:
     def keep_packed(self, frame: bytes) -> Fragment:
         """Hold bytes that the caller has packed; the coldest fragments are spilled to make room.
 
-        Raises OSError, and holds nothing, when the disk is full.
+        Raises OSError if the disk is full, and then holds nothing.
         """
         self._spill_until(self.cap_bytes - len(frame) - FRAGMENT_OVERHEAD_BYTES)
         fragment = Fragment(None, (), frame)
@@ -307,7 +306,7 @@ class Budget:
         self._spill.close()
 
     def check(self) -> None:
-        """Raise AssertionError unless the accounts are right."""
+        """Raise AssertionError unless the counted bytes are right."""
         assert self._charged >= sum(fragment.nbytes for fragment in self._in_memory)
         for fragment in self._in_memory:
             assert fragment.extent is None

@@ -29,7 +29,7 @@ from elf.errors import PeerError
 MAGIC = b"ELFR"
 VERSION = 1
 FRAME_BYTES_MAX = 64 << 20
-"""Default bound of a frame's rows in memory once unpacked."""
+"""The default bound of the memory of a frame's unpacked rows."""
 
 SMALL, FAST = 1, -1
 """Levels of zstd. FAST omits entropy coding: keys of random digits take twice the bytes and a tenth of the time."""
@@ -40,7 +40,7 @@ _OPS = {code: Op(name) for name, code in OP_CODES.items()}
 
 
 class _Contexts(local):
-    """One for each thread: a zstd context is costly to create, and not thread-safe."""
+    """zstd contexts, one set for each thread: they are costly to create, and not thread-safe."""
 
     def __init__(self) -> None:
         self.compressors: dict[int, zstandard.ZstdCompressor] = {}
@@ -58,7 +58,7 @@ _contexts = _Contexts()
 
 
 def pack(rows: Rows, ops: Sequence[Op], level: int = SMALL) -> bytes:
-    """A frame of ordered, folded rows, or, for `unpack_scattered`, of several such runs one after the other. O(bytes)."""
+    """A frame of ordered, folded rows, or, for `unpack_scattered`, of several such runs in sequence. O(bytes)."""
     parts: list[Any] = [
         _HEAD.pack(len(rows), len(ops)),
         bytes(OP_CODES[op.value] for op in ops),
@@ -70,7 +70,7 @@ def pack(rows: Rows, ops: Sequence[Op], level: int = SMALL) -> bytes:
 
 
 def unpack(data: bytes, bytes_max: int = FRAME_BYTES_MAX) -> tuple[Rows, list[Op]]:
-    """The rows and operations of a frame; all bounds and the order are checked, whatever the bytes are.
+    """The rows and operations of a frame. Checks all bounds and the order, so the bytes may come from anywhere.
 
     `bytes_max` bounds the memory that the rows take. Raises PeerError. O(bytes).
     """
@@ -81,7 +81,7 @@ def unpack(data: bytes, bytes_max: int = FRAME_BYTES_MAX) -> tuple[Rows, list[Op
 
 
 def unpack_scattered(data: bytes, bytes_max: int = FRAME_BYTES_MAX) -> Rows:
-    """As `unpack`, but the rows may be several ordered runs one after the other."""
+    """Like `unpack`, but the rows may be several ordered runs in sequence."""
     return _unpack(data, bytes_max)[0]
 
 
@@ -115,7 +115,7 @@ def _decompress(data: bytes, bytes_max: int) -> bytes:
 
 
 class _Body:
-    """Reads the head of a body. Raises PeerError where the body is too short."""
+    """Reads the head of a body. Raises PeerError if the body is too short."""
 
     def __init__(self, body: bytes) -> None:
         self.left = memoryview(body)

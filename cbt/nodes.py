@@ -15,7 +15,7 @@ LOWEST: Bound = (-(1 << 63), 0, 0, b"")
 
 
 class Leaf:
-    """Fragments of one key range, each one or several ordered runs; any two may share keys."""
+    """Fragments of one key range. Each contains one or several ordered runs; any two may share keys."""
 
     __slots__ = ("fragments",)
 
@@ -28,11 +28,11 @@ class Leaf:
 
 
 Ranged = tuple[Bound, Leaf]
-"""The beginning of a node's range, and the node."""
+"""(the beginning of a node's range, the node)."""
 
 
 class Inner(Leaf):
-    """A buffer of fragments above children. `lows[i]`: beginning of the range of child i (of child 0: of the node's range)."""
+    """A buffer of fragments, and children. `lows[i]`: the beginning of child i's range; child 0's is that of the node."""
 
     __slots__ = ("children", "lows")
 
@@ -49,7 +49,7 @@ class Inner(Leaf):
         self.children[i : i + 1] = [node for _, node in nodes]
 
     def remove(self, i: int) -> None:
-        """Remove child i; a neighbour takes over its range."""
+        """Remove child i; a neighbour gets its range."""
         del self.children[i], self.lows[1 if i == 0 and len(self.lows) > 1 else i]
 
     def find(self, bound: Bound) -> int:
@@ -79,8 +79,8 @@ def cut(rows: Rows, low: Bound, high: Bound | None) -> Rows:
 def quantiles(runs: Sequence[Rows], parts: int) -> list[Bound]:
     """At most `parts` - 1 ascending bounds that divide the rows of ordered runs into about equal parts.
 
-    The number of samples from each run is proportional to its rows. Their places are shifted by multiples of the golden ratio, so
-    that of many short runs with one sample each not all contribute their middle.
+    The number of samples from each run is proportional to its rows. Their places are shifted by multiples of the golden ratio:
+    otherwise many short runs with one sample each would all contribute their middle row.
     """
     total = sum(len(run) for run in runs)
     sample: list[Bound] = []

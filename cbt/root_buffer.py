@@ -13,11 +13,11 @@ from elf.cbt.nodes import Bound, between, cut, quantiles
 from elf.cbt.rows import Op, Rows
 
 RUNS_MAX = 48
-"""Runs before the smaller ones are merged: bounds the fan-in of every merge."""
+"""With more runs than this, the smaller ones are merged: this bounds the fan-in of every merge."""
 
 
 class RootBuffer:
-    """`runs`: ordered and folded, each; any two may share keys. `nbytes`: of their rows."""
+    """`runs`: each is ordered and folded; any two may share keys. `nbytes`: the size of their rows."""
 
     __slots__ = ("_budget", "_ops", "nbytes", "runs")
 
@@ -32,7 +32,7 @@ class RootBuffer:
         self._count(run.nbytes)
 
     def replace(self, runs: Sequence[Rows]) -> None:
-        """These runs instead of the present ones."""
+        """Replace the present runs by these."""
         self.runs = [run for run in runs if len(run)]
         self._count(sum(run.nbytes for run in self.runs) - self.nbytes)
 
@@ -46,7 +46,7 @@ class RootBuffer:
             self.replace([merge(self.runs, self._ops)])
 
     def merge_small(self) -> None:
-        """Merge the smaller three quarters of more than `RUNS_MAX` runs: a row is merged a logarithmic number of times."""
+        """If there are more than `RUNS_MAX` runs, merge the smaller three quarters: so a row is merged O(log) times."""
         if len(self.runs) <= RUNS_MAX:
             return
         self.runs.sort(key=len)

@@ -49,7 +49,7 @@ class KeyColumn(NamedTuple):
     """One column of a key, for `encode_keys`, which also accepts a plain tuple.
 
     `kind`: "int" (any integers or bools), "double" (float64, or its bits as int64), "string" (codes into `strings`, -1 is
-    NULL). `values` (n,), or (1,) for a constant; `valid` is None where nothing is NULL.
+    NULL). `values` (n,), or (1,) for a constant; `valid` is None if no value is NULL.
     """
 
     kind: str

@@ -33,7 +33,7 @@ class SpillFile:
 
     def __init__(self, folder: Path | None) -> None:
         self._folder, self._fd, self._end = folder, -1, 0
-        # Offset -> size; none are adjacent; sorted once there is a file.
+        # Offset -> size of the free ranges, of which no two are adjacent; a sorted dict once there is a file.
         self._free: SortedDict[int, int] = {}
         self.used = 0
 
@@ -43,7 +43,7 @@ class SpillFile:
         return self._end
 
     def write(self, data: bytes) -> Extent:
-        """Write some bytes. Raises OSError (a full disk), and changes nothing then. O(free ranges)."""
+        """Write some bytes. Raises OSError if the disk is full, and then changes nothing. O(free ranges)."""
         if self._fd < 0:
             self._fd = self._open()
         extent = Extent(0, len(data))
@@ -65,7 +65,7 @@ class SpillFile:
         while left:
             part = os.pread(self._fd, left, at)
             if not part:
-                raise OSError("the spill file is shorter than it should be")
+                raise OSError("the spill file is shorter than what was written to it")
             parts.append(part)
             at, left = at + len(part), left - len(part)
         return b"".join(parts)

@@ -26,9 +26,9 @@ from elf.cbt.root_buffer import RootBuffer
 from elf.cbt.rows import Op, Rows
 
 GATHERED_RUNS_MAX = 16
-"""Runs in a root buffer that are distributed without a merge: bounds the runs in a fragment."""
+"""The most runs of a root buffer that are distributed without a merge: this bounds the runs in a fragment."""
 FRAGMENTS_MAX = 96
-"""Fragments in a node before the smaller ones are merged: a fragment costs memory even when its frame is on disk."""
+"""With more fragments in a node, the smaller ones are merged: a fragment costs memory even when its frame is on disk."""
 FIRST_LEAF_BYTES = 1 << 17
 CHUNK_BYTES = 2 << 20
 """Approximate size of a reader's chunk: it fits the processor's cache."""
@@ -45,8 +45,8 @@ class Sizes(NamedTuple):
     """Bounds of a tree's parts, in bytes of unpacked rows.
 
     A full root buffer and the splitting of a leaf take about `root_bytes` + 5/4 `node_bytes`: by default an eighth of the cap.
-    Rows of one pane are adjacent, so they may all go to one child and fill nodes on the way: then it is half. A full root buffer
-    over `fanout` children should make pieces of 64 KiB or more, so that compression is worth its overhead.
+    Rows of one pane are adjacent, so all may go to one child and fill nodes on the way: then these take half of the cap. A full
+    root buffer over `fanout` children should make pieces of 64 KiB or more, so that compression is worth its overhead.
     """
 
     root_bytes: int
@@ -55,7 +55,7 @@ class Sizes(NamedTuple):
 
     @classmethod
     def under(cls, cap_bytes: int) -> Sizes:
-        # Under a small cap, a twelfth would make so many fragments that their overhead would be most of it.
+        # Under a small cap, a twelfth would make so many fragments that their overhead would take most of the cap.
         root = min(max(cap_bytes // 12, min(cap_bytes // 8, 1 << 20), 4096), 32 << 20)
         return cls(root, max(root // 2, 4096), min(max(root >> 16, 8), 256))
 
@@ -97,8 +97,8 @@ class Tree:
             raise failure
 
     def _runs_of(self, rows: Rows) -> Iterator[Rows]:
-        """Rows larger than the root's buffer are cut into pieces of half its size: all of them may go down one path, unpacked at
-        each node."""
+        """Rows larger than the root's buffer, cut into pieces of half its size: all rows may go down one path, and are unpacked
+        at each node."""
         each = len(rows)
         if rows.nbytes > self._sizes.root_bytes:
             each = max(1, each * (self._sizes.root_bytes // 2) // rows.nbytes)
@@ -120,12 +120,12 @@ class Tree:
 
     @property
     def raw_bytes(self) -> int:
-        """Bytes of its rows, unpacked. O(fragments)."""
+        """The size of the tree's rows when unpacked. O(fragments)."""
         return self._root.nbytes + sum(node.raw_bytes for _, _, node in self._walk())
 
     def share(self) -> list[Fragment]:
-        """A snapshot of its rows, which stays valid whatever happens to the tree: unordered, equal keys not folded. The caller
-        frees each.
+        """A snapshot of the tree's rows, unordered, with equal keys not folded. It stays valid when the tree changes. The caller
+        frees each fragment.
 
         O(fragments), once the root's buffer is packed. Raises OSError.
         """
@@ -154,7 +154,7 @@ class Tree:
         """Move the root's buffer into the nodes, merged only if that makes it smaller, since readers merge anyway."""
         merger = Merger(self._root.runs, self.ops)
         gathers = len(self._root.runs) <= GATHERED_RUNS_MAX and fraction > 0.9
-        with self._budget.scratch(self._root.nbytes):  # rows of one pane may all be for one child
+        with self._budget.scratch(self._root.nbytes):  # all rows of one pane may be for one child
             self._pour_top(merger.gather if gathers else merger.read)
         freed = self._root.nbytes
         self._root.replace([])
@@ -176,7 +176,7 @@ class Tree:
         self._top = nodes[0][1]
 
     def _move(self, read: Read, until: Bound | None, node: Leaf) -> bool:
-        """Move the next rows into a node; whether there were any. No unpacked copy of them is left while the node distributes
+        """Move the next rows into a node; returns whether there were any. No unpacked copy is kept while the node distributes
         them."""
         rows = read(until)
         if len(rows):
@@ -184,7 +184,7 @@ class Tree:
         return bool(len(rows))
 
     def _fitted(self, low: Bound, node: Leaf) -> list[Ranged]:
-        """The nodes that replace one that got rows."""
+        """The nodes that replace a node which has received rows."""
         if node.raw_bytes <= self._sizes.node_bytes:
             if len(node.fragments) > FRAGMENTS_MAX:
                 self._merge_small_fragments(node)
@@ -201,7 +201,7 @@ class Tree:
 
     def _empty(self, low: Bound, inner: Inner) -> list[Ranged]:
         """Distribute an inner node's buffer to its children."""
-        with self._budget.scratch(2 * inner.raw_bytes):  # its rows may all be for one child
+        with self._budget.scratch(2 * inner.raw_bytes):  # all of its rows may be for one child
             self._distribute(inner, Merger((), self.ops, self._take(inner)).read)
         return self._split_inner(low, inner)
 
@@ -220,8 +220,7 @@ class Tree:
     def _split_leaf(self, low: Bound, leaf: Leaf) -> list[Ranged]:
         """Split a full leaf into eighths, which take long to fill again, unless folding has made it half empty.
 
-        The first leaf of a tree is split into half as many as an inner node may have, so that a growing tree needs no split for
-        long.
+        The first leaf of a tree is split into half as many leaves as an inner node may have, so that the next splits come late.
         """
         parts = max(-(-8 * leaf.raw_bytes // self._sizes.node_bytes), 2)
         if not isinstance(self._top, Inner):
@@ -281,8 +280,8 @@ class Tree:
     def flush(self, start: int | None = None, stop: int | None = None) -> Iterator[Rows]:
         """The rows of panes [start, stop), ordered and folded, in chunks; the tree keeps them.
 
-        The tree may change while a flush goes on: rows inserted meanwhile may be seen or not. Memory: a leaf and the
-        buffers above it, unpacked.
+        The tree may change during a flush: the flush may or may not return rows that are inserted meanwhile. Memory: a leaf and
+        the buffers above it, unpacked.
         """
         cursor: Bound | None = LOWEST if start is None else (start, 0, 0, b"")
         end: Bound | None = None if stop is None else (stop, 0, 0, b"")
@@ -311,7 +310,7 @@ class Tree:
                 yield chunk
 
     def _path(self, bound: Bound) -> tuple[list[Fragment], Leaf | None, Bound | None]:
-        """The buffered fragments above the leaf that holds `bound`, the leaf, and where its range ends."""
+        """The buffered fragments above the leaf that contains `bound`, the leaf, and the end of its range."""
         fragments: list[Fragment] = []
         node, high = self._top, None
         while isinstance(node, Inner):
@@ -371,7 +370,7 @@ class Tree:
         return nodes
 
     def _take_leaf(self, cursor: Bound, low: Bound, high: Bound | None) -> tuple[Taken | None, Bound | None]:
-        """Remove the rows in [low, high) of the leaf that holds `cursor`; returns them and where the leaf's range ends."""
+        """Remove the rows in [low, high) of the leaf that contains `cursor`; returns them, and the end of the leaf's range."""
         path: list[tuple[Inner, int]] = []
         node, last = self._top, None
         while isinstance(node, Inner):

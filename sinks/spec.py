@@ -11,7 +11,7 @@ FORMS = ("table", "json", "csv")
 
 
 class SinkSpec(msgspec.Struct, frozen=True):
-    """kind: "console" or "parquet". folder: where a parquet sink writes. output: a console's form, "auto" by its stream."""
+    """kind: "console" or "parquet". folder: where a parquet sink writes. output: the console's format; "auto": by its stream."""
 
     kind: str
     folder: Path | None = None
@@ -24,7 +24,7 @@ class SinkSpec(msgspec.Struct, frozen=True):
 
 
 def parse(text: str, base: Path = Path()) -> SinkSpec:
-    """The sink that `text` names; a relative folder is relative to `base`. Raises ValueError with the text that is expected."""
+    """The sink that `text` names; a relative folder is relative to `base`. Raises ValueError, which says what is expected."""
     kind, colon, rest = text.partition(":")
     if kind == "console" and not colon:
         return SinkSpec("console")

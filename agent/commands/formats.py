@@ -13,7 +13,7 @@ from elf.sinks.console.terminal import is_coloured
 
 ALSO = """\
 Besides these names, FORMAT may be:
-  an nginx log_format or Apache LogFormat string, pasted as it stands in the server's configuration
+  an nginx log_format or Apache LogFormat string, pasted from the server's configuration
   nginx:FILE#NAME or apache:FILE#NAME, read from that configuration, e.g. nginx:/etc/nginx/nginx.conf#main
   regex:PATTERN, a regular expression with named groups: (?P<client_ip>\\S+) … (?P<time>…) …
   auto: detected from the first lines"""

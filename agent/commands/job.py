@@ -54,7 +54,7 @@ def start_command(new: NewJob, agent: Path | None) -> str:
     plan, notes = _plan(new, held)
     spec = _spec(new, plan, held, former)
     if former is not None and not former.stopped:
-        if _asks_the_same(former, spec):
+        if _is_same_job(former, spec):
             return f"job {new.name} runs already, with this query; nothing was changed"
         raise UsageError(
             f"job {new.name} runs already, with another query or other options; stop it first (elf job stop {new.name}), "
@@ -167,7 +167,7 @@ def _span(flag: str, text: str) -> int:
         raise UsageError(f"{flag}: expected {error}, found {text!r}") from error
 
 
-def _asks_the_same(former: JobSpec, spec: JobSpec) -> bool:
+def _is_same_job(former: JobSpec, spec: JobSpec) -> bool:
     def asked(one: JobSpec) -> tuple[object, ...]:
         last = one.versions[-1]
         return last.digest, one.source, one.lateness_us, one.keep_us, one.emit_us, set(one.sinks)
@@ -192,7 +192,7 @@ def _unknown_name(what: str, flag: str, name: str, known: Sequence[str]) -> Usag
 
 
 def _signed(spec: JobSpec, keys: Path | None, must: bool, what: str) -> Item:
-    """Signed with the operator's bundle, where there is one. Raises UsageError."""
+    """The job's item, signed with the operator's bundle if one is given. Raises UsageError."""
     if keys is None:
         if must:
             raise UsageError(

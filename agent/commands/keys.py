@@ -31,7 +31,7 @@ def issue_command(
     path = out or Path(f"{name}.keys")
     _check_address(address, role)
     if path.exists() and not force:
-        raise UsageError(f"{path}: is there already; name another file with -o, or overwrite it with --force")
+        raise UsageError(f"{path}: exists already; name another file with -o, or overwrite it with --force")
     keys = _open(folder).issue(name, role, int(time()), days, address)
     try:
         save_keys(keys, path, replace=force)
@@ -143,12 +143,12 @@ def _send(items: list[Item], agent: Path) -> str:
     with Control(agent) as control:
         control.one(Revoke(tuple(items)))
     return (
-        f"the agent at {agent} has taken {len(items)} revocation{'s'[: len(items) != 1]}, and announces them"
+        f"the agent at {agent} accepted {len(items)} revocation{'s'[: len(items) != 1]}, and announces them"
     )
 
 
 def local_agent(given: Path | None, config: Path, environ: Mapping[str, str]) -> Path | None:
-    """The control socket of the agent on this host: the one that was named, else one that is there."""
+    """The control socket of the agent on this host: the named one, else an existing one."""
     from elf.agent.control.socket import socket_path
 
     path = socket_path(given, config, environ)

@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 
 from elf.agent.config import units
-from elf.agent.control.failure_text import failure_text
 from elf.agent.control.protocol import JobLine, Member, Status, TreeNode
 from elf.jobmaster.windows.result import ColumnInfo
 from elf.sinks.console.cells import escape
@@ -50,13 +49,13 @@ def job_table(jobs: Sequence[JobLine]) -> str:
         for job in jobs
     ]
     failing = [
-        f"failing: job {escape(job.name)} at {escape(failure.agent)}: {escape(failure_text(failure))}"
+        f"failing: job {escape(job.name)} at {escape(failure.agent)}: {escape(failure.text)}"
         for job in jobs
         for failure in job.failing
     ]
     untimed = [
-        f"job {escape(job.name)}: {job.untimed:,} rejected lines are in no window, for no line of their file could be read "
-        "before them; elf mesh status names the agents whose lines are rejected"
+        f"job {escape(job.name)}: {job.untimed:,} rejected lines are in no window, since no line before them in their file could "
+        "be parsed; elf mesh status names the agents whose lines are rejected"
         for job in jobs
         if job.untimed
     ]

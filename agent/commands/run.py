@@ -48,11 +48,11 @@ def run_command(arguments: Arguments) -> int:
                 sink.close()
     if not arguments.quiet:
         _conclude(summary, options, arguments.verbose)
-    return stop.exit_code or _verdict(summary, options)
+    return stop.exit_code or _exit_code(summary, options)
 
 
 def _engine(is_live: bool) -> Callable[..., Summary]:
-    """The engine: over files as they are, or following them until a signal comes."""
+    """The engine: reads files once, or follows them until a signal comes."""
     if not is_live:
         return run_engine
     from elf.agent.single.node import follow
@@ -64,7 +64,7 @@ def _options(arguments: Arguments, now_us: int) -> RunOptions:
     query, files = arguments.query, arguments.files
     if arguments.report is not None:
         if query is not None and query[:6].upper() == "SELECT":
-            raise UsageError("there are a QUERY and a --report; leave one of them out")
+            raise UsageError("QUERY and --report are both given; leave one of them out")
         query, files = report_query(arguments.report), (query, *files) if query is not None else ()
     if query is None:
         raise UsageError(
@@ -77,7 +77,7 @@ def _options(arguments: Arguments, now_us: int) -> RunOptions:
     until = moment("--until", arguments.until, now_us, zone)
     if since is not None and until is not None and since >= until:
         raise UsageError(
-            f"--since: {arguments.since} is not before --until {arguments.until}; no line lies between them"
+            f"--since: {arguments.since} is not before --until {arguments.until}; no line can be between them"
         )
     return RunOptions(
         query=query,
@@ -183,7 +183,7 @@ def _example(summary: Summary, options: RunOptions) -> str:
     return ("FILE" if file == "-" else shlex.quote(file)) + format
 
 
-def _verdict(summary: Summary, options: RunOptions) -> int:
+def _exit_code(summary: Summary, options: RunOptions) -> int:
     if summary.lines == 0 or summary.parsed:
         return 0
     say(

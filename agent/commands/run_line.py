@@ -61,7 +61,9 @@ class Arguments(NamedTuple):
         tuple[str, ...],
         Option("Where results go, repeatable: parquet:DIR, or console (the default).", ("--sink",), "SINK"),
     ] = ()
-    follow: Annotated[bool, Option("Go on with lines that are appended, live.", ("--follow", "-f"))] = False
+    follow: Annotated[bool, Option("Continue with lines that are appended, live.", ("--follow", "-f"))] = (
+        False
+    )
     since: Annotated[
         str | None,
         Option("Only lines from then on: ISO 8601, or 1h for an hour ago.", ("--since",), "TIME"),
@@ -126,7 +128,7 @@ def read(argv: Sequence[str]) -> Arguments | None:
 
 
 def _take(given: dict[str, Any], field: Field, value: str | None, words: Iterator[str]) -> bool:
-    """Record the value of a flag, from behind its `=` or from the next word; False where typer might refuse it."""
+    """Record the value of a flag, from the text after its `=` or from the next word; False where typer might refuse it."""
     kind = field.kind
     if kind is bool:
         given[field.name] = True

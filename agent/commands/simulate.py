@@ -60,7 +60,7 @@ def replay_command(file: Path, others: Collection[str] = ()) -> int:
     """
     if others:
         named = ", ".join(f"--{name}" for name in sorted(others))
-        raise UsageError(f"--replay: the scenario in {file} says all of its fleet; leave out {named}")
+        raise UsageError(f"--replay: the scenario in {file} defines its whole fleet; leave out {named}")
     from msgspec import MsgspecError
 
     from elf.agent.simulator.scenario.scenario import decode
@@ -89,7 +89,7 @@ def _check(plan: Plan, html: Path | None) -> None:
             f"--rate: expected lines per second, above 0 to {RATE_MAX:,}, found {plan.lines_per_s:g}"
         )
     if plan.nodes * plan.seconds * plan.lines_per_s > LINES_MAX:
-        raise UsageError(f"more than {LINES_MAX:,} lines; give less --nodes, --seconds or --rate")
+        raise UsageError(f"more than {LINES_MAX:,} lines; reduce --nodes, --seconds or --rate")
     if html is not None and not html.parent.is_dir():
         raise UsageError(f"--html: no folder {str(html.parent)!r}; make it, or name a file elsewhere")
     if html is not None:

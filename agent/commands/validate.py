@@ -17,7 +17,7 @@ from elf.jobmaster.values.vector import SqlType
 
 BEGAN = {
     "end": "but none that was logged before this agent is started for the first time",
-    "beginning": "also those that were logged before this agent was there",
+    "beginning": "also those that were logged before this agent existed",
 }
 Schemas = Mapping[str, Mapping[str, SqlType]]
 

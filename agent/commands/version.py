@@ -21,7 +21,7 @@ def facts() -> str:
 
 
 def built_facts() -> dict[str, str]:
-    """The file that setup.py wrote beside the package when the wheel was built; in a source tree a line that says so."""
+    """The facts that setup.py wrote beside the package when the wheel was built; in a source tree only its folder."""
     path = Path(elf.__file__).parent / "build_facts.json"
     try:
         text = path.read_text(encoding="utf-8")

@@ -1,8 +1,8 @@
-"""The configuration: one TOML file, each key also in the environment, flags before both.
+"""The configuration: one TOML file. The environment overrides its keys, and flags override both.
 
 `[agent] name` is `ELF_AGENT_NAME`; `format` of the source `access` is `ELF_SOURCE_ACCESS_FORMAT`; `lateness` of the job
 `errors` is `ELF_JOB_ERRORS_LATENESS`. A list is written there as in TOML: `["a", "b"]`. Every error is one line with the
-file, line, key, what was expected and what was found. Relative paths are meant from the file's folder.
+file, line, key, what was expected and what was found. Relative paths begin at the file's folder.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from elf.sinks import spec
 from elf.sinks.spec import SinkSpec
 from elf.srt.messages.parameters import Parameters
 
-DEFAULT_PATH = Path("/etc/elf/elf.toml")
 _AGENT_KEYS = (
     "name",
     "state_dir",
@@ -73,7 +72,7 @@ class JobSection(msgspec.Struct, frozen=True):
 
 
 class Config(msgspec.Struct, frozen=True):
-    """mesh: None for a lone agent, which runs `jobs`; in a mesh there are none, since jobs are started with a command."""
+    """mesh: None for a lone agent, which runs `jobs`; in a mesh `jobs` is empty, since a command starts jobs."""
 
     path: Path
     agent: AgentSection
@@ -91,7 +90,7 @@ class _Key(msgspec.Struct, frozen=True):
 
 
 def check_sinks(job: JobSection, *, has_window: bool) -> None:
-    """A lake stores only final windows, and a live query without windows has none: raises ConfigError, since it would stay
+    """Raises ConfigError for a live query without windows that has a lake: a lake stores only final windows, so it would stay
     empty."""
     lakes = [str(sink) for sink in job.sinks if sink.folder is not None]
     if lakes and not has_window:
@@ -268,7 +267,7 @@ class _Reader:
 
     def _sink(self, index: int, table: dict[str, Any]) -> SinkSection:
         keys = {
-            "name": _Key(specs.read_sink_name, required=True),
+            "name": _Key(specs.read_name, required=True),
             "parquet": _Key(self._folder, required=True),
         }
         return SinkSection(**self._values("sink", index, table, keys, _variable("SINK", table.get("name"))))
@@ -286,7 +285,7 @@ class _Reader:
 
     def _job(self, index: int, table: dict[str, Any]) -> JobSection:
         keys = {
-            "name": _Key(_job_name, required=True),
+            "name": _Key(specs.read_name, required=True),
             "sql": _Key(_text),
             "file": _Key(self._query_file),
             "lateness": _Key(_duration, units.duration_us("60s")),
@@ -497,12 +496,6 @@ def _text(value: Any) -> str:
 def _source_name(value: Any) -> str:
     if not isinstance(value, str) or not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", value):
         raise ValueError("a name that FROM can hold: letters, digits and _")
-    return value
-
-
-def _job_name(value: Any) -> str:
-    if not isinstance(value, str) or not re.fullmatch("[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}", value):
-        raise ValueError("a name of at most 64 letters, digits, _ - and .")
     return value
 
 

@@ -25,7 +25,7 @@ def check_new(job: str) -> None:
 
 
 def check_asked(job: str) -> None:
-    """Raises UsageError if no job can have that name, however it was started."""
+    """Raises UsageError for a name that no job can have."""
     if not 0 < len(job) <= NAME_MAX or any("\ud800" <= letter <= "\udfff" for letter in job):
         raise UsageError(f"no job is called {shortened(job)}; see elf job list")
 

@@ -1,7 +1,7 @@
 """The sections of the configuration that make an agent part of a mesh, and the readers of their values.
 
 `[agent] listen` joins; `[mesh]` holds the timings and bounds of `elf.srt.messages.parameters`, under their names less the unit,
-which stands in the value: `flush = "200ms"` is `flush_us`, `link_max = "4MiB"` is `link_bytes_max`.
+which is part of the value: `flush = "200ms"` is `flush_us`, `link_max = "4MiB"` is `link_bytes_max`.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def read_cores(value: Any) -> float:
     return cores
 
 
-def read_sink_name(value: Any) -> str:
+def read_name(value: Any) -> str:
     """Raises ValueError with what was expected."""
     if not isinstance(value, str) or not is_name(value):
         raise ValueError(NAME_EXPECTED)

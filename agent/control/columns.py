@@ -20,7 +20,7 @@ from elf.jobmaster.values.vector import BIGINT, MICROS, STRING, TIMESTAMP, SqlTy
 Columns = Mapping[str, SqlType]
 NAME_MAX = 100
 BYTES_MAX = 4096
-"""Of one advert; every agent holds the adverts of all agents."""
+"""Bound on the columns of one advert, since every agent holds the adverts of all agents."""
 AGENTS_NAMED_MAX = 3
 _TYPES = {str(type): type for type in (STRING, BIGINT, MICROS, TIMESTAMP)}
 
@@ -95,7 +95,10 @@ class Schema:
             held = self._held.get(name, [])
             if len(held) > 1:
                 ways = " and ".join(f"{one.type} at {_agents(one)}" for one in held)
-                return f"column {name} is {ways}; let them log it alike (their format), or give one kind a source of another name"
+                return (
+                    f"column {name} is {ways}; give these agents a format in which it has one type, or give the sources of one "
+                    "type another name"
+                )
         return ""
 
     def lacking(self, columns: Iterable[str]) -> list[str]:

@@ -14,7 +14,7 @@ revision is higher than the one accepted before, and is delivered at the next `t
     WatchReply acknowledging places      | the missing ones among them are not named again
     WatchReply: refused                  | `is_refused`
 
-Of one window are delivered, in order:
+Of each window the following is delivered, in this order:
 
     open, each of a higher revision     until it is final here
     final or revised, once              of a higher revision; or from a later master than the open one was. On the smaller side
@@ -28,7 +28,8 @@ names the oldest window that is not final here and asks for some before it, so t
 windows delivered, not windows received: a command that does not read stops the flow at the master, which then sends final
 windows only, and later.
 
-Invariants (`check`): waiting windows are in order of places, none of them delivered.
+Invariants (`check`): the place in the last Watch is at most the place delivered, and that at most the highest place that arrived;
+missing places are at most `MISSING_MAX`, none above the highest; known windows are at most `KNOWN_MAX`.
 """
 
 from __future__ import annotations
@@ -61,11 +62,11 @@ KNOWN_MAX = 4_000
 """Windows whose revision is remembered: ten hours of ten seconds. Older ones are forgotten and could be delivered twice."""
 MISSING_MAX = 64
 SLACK = 4
-"""After so many windows delivered the next Watch is sent at once, not with the next period."""
+"""Windows delivered after which the next Watch is sent at once, not with the next period."""
 FINAL = ("final", "revised")
 Content = tuple[int, tuple[Micros, Micros], int, int]
 PARTS_BYTES_MAX = 64 << 20
-"""Bound on a window's parts, as they are sent and stored: the most its master sends, if it were not compressed."""
+"""Bound on a window's parts, as sent and stored: the most that its master would send without compression."""
 
 WindowKey = tuple[str, Micros]
 
@@ -113,7 +114,7 @@ class Known(msgspec.Struct, frozen=True, gc=False):
 
 
 def content_of(put: Put) -> Content:
-    """What a revision may change."""
+    """The content of a window that a revision may change."""
     return put.digest, put.covers, put.agents_reporting, put.agents_expected
 
 
@@ -140,7 +141,7 @@ class Watcher:
         self._new_store = new_store
         self.ballot: Ballot = NO_BALLOT
         self.is_refused = False
-        """The master has too many watchers."""
+        """Whether the master refuses this watch, since it has too many watchers."""
         self._me, self.period_us = me, parameters.emit_us
         self._due: int | None = None  # None: at once
         self._known: dict[WindowKey, Known] = {}
@@ -170,8 +171,8 @@ class Watcher:
         return [joined(put, parts) for put, parts in self.take_parts()]
 
     def take_parts(self) -> list[tuple[Put, Payloads]]:
-        """The windows that arrived, once each: one in parts comes without rows, and with its parts compressed. The next
-        Watch then lets the master send more."""
+        """The windows that arrived since the last call. A window in parts has no rows, but its compressed parts. The next Watch
+        lets the master send more."""
         taken = [(put, parts) for _, put, parts in self._waiting]
         self._waiting.clear()
         self._seen = self._highest
@@ -180,7 +181,7 @@ class Watcher:
         return taken
 
     def renew(self) -> None:
-        """Another master serves and does not know this watch: send it a Watch at once."""
+        """Send a Watch at once, to another master that serves now and does not know this watch."""
         self._due = None
 
     @property
@@ -211,16 +212,19 @@ class Watcher:
         return 0 if self._due is None else self._due
 
     def _wanted(self) -> tuple[Micros, int]:
-        """The start from which final windows are wanted (that of the oldest window that is not final here, else past all known
-        ones), and how many earlier ones. All, if the first master had no window to send."""
+        """The start from which final windows are wanted, and how many earlier ones.
+
+        The start is that of the oldest window that is not final here, else past all known ones. All windows are wanted if the
+        first master had none to send.
+        """
         if self.ballot == NO_BALLOT:
             return NEVER, BACK
         unfinal = [start for (_, start), known in self._known.items() if known.status == "open"]
         since = min(unfinal) if unfinal else max((start + 1 for _, start in self._known), default=ALWAYS)
         return since, min(AGAIN, sum(start < since for _, start in self._known))
 
-    def _is_others(self, ballot: Ballot) -> bool:
-        """Rule 7*: messages of a lower ballot do not count."""
+    def _is_outdated(self, ballot: Ballot) -> bool:
+        """Whether a message of that ballot is dropped, since a higher ballot is known (rule 7*)."""
         return ballot < self.ballot
 
     def _begin(self, ballot: Ballot) -> None:
@@ -234,24 +238,24 @@ class Watcher:
     def _on_shown(self, shown: Shown) -> None:
         put = shown.put
         assert isinstance(put, Put)
-        if self._is_others(put.ballot):
+        if self._is_outdated(put.ballot):
             return
         self._begin(put.ballot)
-        self._came(shown.place)
+        self._arrived(shown.place)
         self._take(shown.place, put)
 
-    def _came(self, place: int) -> None:
+    def _arrived(self, place: int) -> None:
         if place in self._missing:
             self._missing.remove(place)
-        self._miss(place - 1)
+        self._note_missing(place - 1)
         self._highest = max(self._highest, place)
 
     def _on_part(self, part: ShownPart) -> None:
         """Parts arrive for one window at a time; places of the next window's parts are higher, so stragglers are recognised."""
-        if self._is_others(part.ballot):
+        if self._is_outdated(part.ballot):
             return
         self._begin(part.ballot)
-        self._came(part.place)
+        self._arrived(part.place)
         about = (part.version, part.start), part.revision
         parts = self._parts
         if parts is None or (parts.key, parts.revision) != about:
@@ -269,7 +273,7 @@ class Watcher:
             parts.came, parts.store = {}, self._new_store()
 
     def _join(self, place: int, parts: Parts) -> None:
-        """All parts are there. Drop a window that contradicts them: no master sends that."""
+        """Join a window whose parts have all arrived. Drop it if its parts contradict one another: no master sends that."""
         try:
             first = fragment_of(parts.store.get(parts.came[0]))
         except PeerError:
@@ -283,7 +287,7 @@ class Watcher:
         if put.status == WITHDRAWN if known is None else not follows(put, known):
             return
         was_final = known is not None and known.was_final
-        if was_final and put.status == "final":  # from a master that does not know that
+        if was_final and put.status == "final":  # its master does not know that the window was final before
             shown = replace(put, status="revised")
             parts = parts.headed(compress(encode(shown))) if parts else parts
         content = content_of(put)
@@ -295,7 +299,7 @@ class Watcher:
             self._waiting.append((place, replace(shown, rows=()) if parts else shown, parts))
         self._forget()
 
-    def _miss(self, until: int) -> None:
+    def _note_missing(self, until: int) -> None:
         """Note the places after the highest that arrived, up to this one, as missing; only the last `MISSING_MAX` are kept."""
         self._missing += range(max(self._highest + 1, until + 1 - MISSING_MAX), until + 1)
         self._missing = self._missing[-MISSING_MAX:]
@@ -306,13 +310,13 @@ class Watcher:
                 del self._known[key]
 
     def _on_reply(self, reply: WatchReply) -> None:
-        if self._is_others(reply.ballot):
+        if self._is_outdated(reply.ballot):
             return
         self.is_refused = reply.refused
         self._begin(reply.ballot)
         self._missing = [place for place in self._missing if place > reply.seen]
         if reply.last > self._highest:
-            self._miss(reply.last)
+            self._note_missing(reply.last)
             self._highest = reply.last
 
     def check(self) -> None:

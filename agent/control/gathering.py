@@ -14,7 +14,7 @@
 A part belongs to one revision; parts of two revisions are never joined. A gathering that was lost, with its process or for lack
 of room, starts again under a higher `begun`, by which the sender knows that it has to send all parts again.
 
-Invariants (`check`): the room reserved is within `bytes_max`, or for a single window.
+Invariants (`check`): at most twice `bytes_max` is reserved, or room for a single window.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class _Gathered(msgspec.Struct):
 
 
 class Gathering:
-    """For all windows at one sink. life: of the process. new_store: makes a store for the parts of a window."""
+    """The parts of all windows at one sink. life: of the process. new_store: makes a store for the parts of a window."""
 
     def __init__(self, bytes_max: int, life: int = 0, new_store: Callable[[], PartStore] = InMemory) -> None:
         self.bytes_max, self._new_store = bytes_max, new_store
@@ -138,7 +138,7 @@ class Gathering:
         self._begun = life * BEGUN_LIFE
 
     def step(self, part: PutPart, now: int) -> tuple[Put | None, PartReply | None]:
-        """Take a part: the window if that makes it whole, and the answer. Raises PeerError, OSError if the store is full."""
+        """Take a part. Returns the window if it is whole now, and the answer. Raises PeerError, OSError if the store is full."""
         if part.nbytes > self.bytes_max or part.of > PARTS_MAX:
             return None, self._reply(part, 0, self.bytes_max)
         key = (part.job, part.version, part.start)
@@ -189,7 +189,7 @@ class Gathering:
         return found
 
     def _make_room(self, nbytes: int, now: int) -> bool:
-        """Make room for a window, if it can be made; for a single window there always is."""
+        """Make room for a window. Returns whether there is room; a single window always has room."""
         while self.aside_bytes and (
             self.aside_bytes + nbytes > self.bytes_max or len(self._windows) >= WINDOWS_MAX
         ):

@@ -27,8 +27,8 @@ class Request(msgspec.Struct, frozen=True, tag=True):
 
 
 class JobGet(Request, frozen=True, tag=True):
-    """One job as the directory has it, and what a new one has to know. Answer: `JobHeld`. exists: the job was started at some
-    agent, so wait a moment until it is known here. columns: also those of all sources."""
+    """One job as the directory has it, and the facts that a new job needs. Answer: `JobHeld`. exists: the job was started at
+    some agent, so wait a moment until it is known here. columns: also those of all sources."""
 
     name: Name
     exists: bool = False
@@ -125,6 +125,13 @@ class Failure(msgspec.Struct, frozen=True):
     failures: int
     again_s: float
 
+    @property
+    def text(self) -> str:
+        """The failure as a clause: why, how often, and what happens next."""
+        times = "" if self.failures == 1 else f", {self.failures} times by now"
+        again = f"begins again in {self.again_s:.0f} s" if self.again_s else "runs again"
+        return f"fails ({self.reason}){times}, and {again}"
+
 
 class JobLine(msgspec.Struct, frozen=True):
     """A job. master: name of the agent that served it last, as far as known here; "" if none has. agents: how many follow its
@@ -168,7 +175,7 @@ class Published(Answer, frozen=True, tag=True):
 
 
 class TreeNode(msgspec.Struct, frozen=True):
-    """An agent in a job's tree. silent: it did not answer, so what is below it is not known."""
+    """An agent in a job's tree. silent: it did not answer, so its children are unknown."""
 
     name: str
     id: str
@@ -227,7 +234,7 @@ _answers = msgspec.msgpack.Decoder(AnyAnswer)
 
 
 def frame(message: Request | Answer) -> bytes:
-    """The message encoded, behind its length. O(bytes)."""
+    """The length of the encoded message, and the encoded message. O(bytes)."""
     body = _encoder.encode(message)
     return LENGTH.pack(len(body)) + body
 

@@ -47,9 +47,9 @@ from elf.srt.messages.messages import (
 
 NAMES_MAX = 1_000
 MASTER_US_MAX = 5_000_000
-"""By then a job whose master has died has another one."""
+"""Time within which a job whose master died has another one."""
 RUMOR_S = 1.5
-"""By then every agent knows a new job: a second of gossip, and time to spare."""
+"""Time within which every agent knows a new job: a second of gossip, and time to spare."""
 LOOK_FOR_JOB_S = 0.05
 FAILURES_S_MAX = 0.5
 """How long a list of jobs waits for the agents' reports."""
@@ -95,7 +95,7 @@ class Asking(Protocol):
 
 
 class Exchange:
-    """A core, and whether it received messages since its last turn."""
+    """A core, and whether it received messages since it was last driven."""
 
     def __init__(self, core: Asking) -> None:
         self.core, self.news = core, asyncio.Event()
@@ -248,9 +248,9 @@ class ControlService:
         watcher = Watcher(job, self._host.node.id, number, self._host.node.parameters, self._new_store)
         with self._exchange(number, watcher) as exchange:
             while not self._spec(name).stopped:
-                await self._turn(exchange)
+                await self._drive(exchange)
                 if watcher.is_refused:
-                    raise ElfError(f"too many watch job {name!r} already; end one of them")
+                    raise ElfError(f"job {name!r} has too many watchers already; end one of them")
                 for put, parts in watcher.take_parts():
                     if put.version not in sent and (plans := self._plans(job)):
                         sent |= plans.keys()
@@ -297,7 +297,7 @@ class ControlService:
         search = Search(job, number, self._host.clock_us())
         with self._exchange(number, search) as exchange:
             while search.found is None and not search.is_over(self._host.clock_us()):
-                await self._turn(exchange)
+                await self._drive(exchange)
         return search.found
 
     async def _leave(self) -> w.Done:
@@ -307,7 +307,7 @@ class ControlService:
             "the mesh does not have all lines of this agent yet; the agent continues to leave, and ends when it has them"
         )
 
-    # Cores that ask.
+    # Cores that send requests.
 
     def _receive(self, source: NodeId, message: Message) -> None:
         exchange = self._exchanges.get(message.number)  # type: ignore[attr-defined]
@@ -335,10 +335,10 @@ class ControlService:
     async def _ask_all(self, number: int, survey: Survey[Any]) -> None:
         with self._exchange(number, survey) as exchange:
             while not survey.is_done:
-                await self._turn(exchange)
+                await self._drive(exchange)
 
-    async def _turn(self, exchange: Exchange) -> None:
-        """Let a core do what is due, then wait for a message to it or for its deadline."""
+    async def _drive(self, exchange: Exchange) -> None:
+        """Perform what is due for a core, then wait for a message to it or for its deadline."""
         if isinstance(exchange.failure, OSError):
             raise ElfError(
                 f"a large window cannot be stored: {exchange.failure.strerror}; free space on the agent's disk"

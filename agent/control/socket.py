@@ -40,14 +40,14 @@ RUN_DIR = Path("/run/elf")
 STATE_DIR = "/var/lib/elf"
 CONNECTIONS_MAX = 32
 BUFFER_BYTES = 16 << 10
-"""Read-ahead of a connection, and the limit of a request that is not large; twice that for each connection is 1 MiB."""
+"""Read-ahead of a connection, and the size above which a request is large; twice that for each connection is 1 MiB."""
 LARGE_MAX = 2
-"""So many larger requests are read at a time, 2 MiB each."""
+"""Large requests that are read at a time, 2 MiB each."""
 REQUEST_S = 5.0
 ANSWER_S = 20.0
 """The slowest answer, a status of thousands of agents with many dead ones, takes half of that."""
 PATH_BYTES_MAX = 100
-"""A unix address has 107; a longer path is reached through a descriptor of its folder."""
+"""A unix address has at most 107 bytes; a longer path is reached through a descriptor of its folder."""
 
 Serve = Callable[[AnyRequest], AsyncGenerator[Answer, None]]
 """The answers to one request, in order. An ElfError that it raises becomes `Failed`."""
@@ -96,7 +96,9 @@ class ControlServer:
         self._connections.add(task)
         try:
             if len(self._connections) > CONNECTIONS_MAX:
-                writer.write(frame(Failed(f"{CONNECTIONS_MAX} commands task to this agent already; end one")))
+                writer.write(
+                    frame(Failed(f"{CONNECTIONS_MAX} commands are connected to this agent already; end one"))
+                )
                 await writer.drain()
                 return
             await self._answer(reader, writer)
@@ -188,7 +190,7 @@ class Control:
         except PermissionError as error:
             self._socket.close()
             raise ElfError(
-                f"{path}: only the owner of that agent may task to it; run this as the user that runs it (sudo -u …)"
+                f"{path}: only the user that runs the agent may connect; run this command as that user (sudo -u …)"
             ) from error
         except OSError as error:
             self._socket.close()
@@ -274,7 +276,7 @@ def socket_path(given: Path | None, config: Path, environ: Mapping[str, str]) ->
 
 
 def _is_missing(path: Path) -> bool:
-    """False if this user may not look there."""
+    """Whether no file is at that path. False if this user may not see it."""
     try:
         path.lstat()
     except PermissionError:
@@ -285,7 +287,7 @@ def _is_missing(path: Path) -> bool:
 
 
 def _state_dir(config: Path, environ: Mapping[str, str]) -> Path | None:
-    """None without a configuration that this user can read; `elf validate` reports what is wrong with it."""
+    """The configured state_dir; None without a configuration that this user can read (`elf validate` reports its errors)."""
     if environ.get("ELF_AGENT_STATE_DIR"):
         return config.parent / environ["ELF_AGENT_STATE_DIR"]
     try:

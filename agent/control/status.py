@@ -8,7 +8,6 @@ from types import MappingProxyType
 from msgspec.structs import replace
 
 from elf.agent.config.units import duration_text
-from elf.agent.control.failure_text import failure_text
 from elf.agent.control.protocol import Failure, Member, Status, TreeNode
 from elf.agent.control.shared_files import shared
 from elf.agent.control.survey import Survey
@@ -128,8 +127,8 @@ def _problems(
             )
         if member.ended_s is not None:
             found.append(
-                f"{member.name}: its process has ended {duration_text(round(member.ended_s) * 1_000_000)} ago; see its log, and "
-                "start it again. Its lines are read then"
+                f"{member.name}: its process ended {duration_text(round(member.ended_s) * 1_000_000)} ago; see its log, and "
+                "start it again: it then reads the lines logged meanwhile"
             )
         if member.version and member.version != survey.answers[node.id][0].version:
             found.append(
@@ -187,8 +186,8 @@ def _failing(
     adverts: Mapping[NodeId, AgentAdvert], survey: Survey[StatusReport], jobs: Mapping[JobId, str]
 ) -> list[str]:
     return [
-        f"{failure.agent}: job {jobs.get(job, short(job))} {failure_text(failure)}. Its log has the traceback; other jobs "
-        "are not concerned"
+        f"{failure.agent}: job {jobs.get(job, short(job))} {failure.text}. Its log has the traceback; other jobs "
+        "are not affected"
         for job, failures in failures_of(adverts, survey).items()
         for failure in failures
     ]

@@ -131,7 +131,9 @@ class Play:
 
     def _kill(self) -> None:
         self.master.kill()
-        announce(f"kill -9 of {self.master.name}'s agent, the master of traffic; its web server goes on")
+        announce(
+            f"kill -9 of {self.master.name}'s agent, the master of traffic; its web server keeps running"
+        )
 
     def _bring_back(self) -> None:
         self.master.start()
@@ -139,7 +141,7 @@ class Play:
 
     def _rotate(self) -> None:
         self.rotated += [web.rotate() for web in self.webs]
-        announce("all logs are renamed and begun anew, as logrotate does")
+        announce("all logs are renamed and new ones opened, as logrotate does")
 
     def _wait_for_last_window(self) -> None:
         """Return when the lake holds all windows of both jobs, up to that of the last request. Raises `PeerError`."""

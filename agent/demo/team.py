@@ -1,8 +1,8 @@
 """The demo's mesh: three agents with keys, each beside its web server, and the commands that an operator types.
 
 keys/          the authority, which stays with the operator, and one bundle for each agent and for the operator
-web1/ …        of each host: its configuration, its web server's logs, its agent's state, what its agent says
-lake/          what the agent of web1 keeps for the jobs that name the sink "lake"
+web1/ …        for each host: its configuration, its web server's logs, its agent's state, its agent's log
+lake/          the lake of web1's agent, for the jobs that name the sink "lake"
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ class Team:
         try:
             status = json.loads(run("mesh", "status", "--agent", agent.control, "--output", "json"))
         except PeerError:
-            return 0  # its socket is there, and not yet its listener
+            return 0  # its socket exists, but nothing listens at it yet
         return sum(member["state"] == "alive" for member in status["members"])
 
     def start_job(self, name: str, sql: str, lateness: str) -> None:

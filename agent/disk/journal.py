@@ -1,8 +1,8 @@
 """The journal: the file in `state_dir` that holds an agent's progress. Records are opaque bytes.
 
-A record counts once `sync` has returned. One `sync` writes one frame, and the file is only ever appended to, so a crash at any
-byte leaves whole frames and perhaps a piece of one more, which is cut off at the next start. Damage anywhere else is not
-repaired: it is an error that says where.
+A record is durable once `sync` has returned. One `sync` writes one frame, and the file is only ever appended to, so a crash at
+any byte leaves whole frames and perhaps a piece of one more, which is cut off at the next start. Damage elsewhere is not
+repaired: it is an error that names the place.
 
     file    = "ELFJRNL" version(1) frame*
     frame   = "\\xe1frm" length(4) check of length(4) check of payload(8) payload
@@ -52,7 +52,7 @@ def frame_of(records: Sequence[bytes], offset: int) -> bytes:
 Visit = Callable[[int, memoryview], None]
 """Called with each record: the offset of its bytes in the file, and the bytes."""
 Read = Callable[[int, int], bytes | memoryview]
-"""(offset, length) -> so many bytes of the file from there, or as many as there are."""
+"""(offset, length) -> the bytes of the file from that offset on; fewer at its end."""
 
 
 def _visit_records(payload: memoryview, offset: int, visit: Visit) -> None:
@@ -70,7 +70,7 @@ class Journal:
         self.path, self._lock, self._file = path, lock, -1
         self._durable = 0  # bytes of whole frames on disk
         self._pending: list[bytes] = []
-        self._renamed = False  # by `rewrite`, without a sync of the folder since
+        self._renamed = False  # `rewrite` replaced the file, and the folder is not synced since
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> tuple[Journal, list[bytes]]:
@@ -116,10 +116,10 @@ class Journal:
 
     def visit(self, visit: Visit) -> None:
         """Call `visit` with each record in the file. O(its size); memory: a frame."""
-        _walk(self._read, self._durable, self.path, visit)
+        walk(self._read, self._durable, self.path, visit)
 
     def reader(self) -> Reader:
-        """A reader of the file as it is now, also after a later rewrite. Raises OSError."""
+        """A reader of the present file, which it also reads after a later rewrite. Raises OSError."""
         return Reader(os.dup(self._file))
 
     def _read(self, at: int, length: int) -> bytes:
@@ -131,14 +131,13 @@ class Journal:
         return sum(map(len, self._pending))
 
     def append(self, record: bytes) -> None:
-        """Append a record; it counts once `sync` has returned. O(1)."""
+        """Append a record; it is durable once `sync` has returned. O(1)."""
         self._pending.append(record)
 
     def sync(self) -> None:
         """Write and sync all records appended since the last time.
 
-        Raises OSError if that fails (a full disk): then the file is as it was, the records are kept, and a later call tries
-        again.
+        Raises OSError if that fails (a full disk): then the file is unchanged, the records are kept, and a later call retries.
         """
         self._sync_name()
         if not self._pending:
@@ -157,8 +156,8 @@ class Journal:
     def rewrite(self, records: Iterable[bytes]) -> None:
         """Replace all records, also those not synced yet, by `records`, atomically: a crash leaves the old or the new file.
 
-        Raises OSError; then nothing has changed. Once the new file has replaced the old one nothing is raised any more, since
-        the caller must not pass these records again: `sync` tries again to sync the folder.
+        Raises OSError; then nothing has changed. A failure to sync the folder after the new file has replaced the old one is
+        not raised, since the caller must not pass these records again; the next `sync` retries it.
         """
         new = os.open(self._new_path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
         try:
@@ -197,7 +196,7 @@ class Journal:
         self._new_path.unlink(missing_ok=True)  # left by a crash during `rewrite`
         head = os.pread(self._file, len(FILE_HEAD), 0)
         if head == FILE_HEAD:
-            self._durable = _walk(self._read, os.fstat(self._file).st_size, self.path, visit)
+            self._durable = walk(self._read, os.fstat(self._file).st_size, self.path, visit)
             os.ftruncate(self._file, self._durable)
             os.fsync(self._file)
             return
@@ -209,10 +208,12 @@ class Journal:
         self._durable = len(FILE_HEAD)
 
     def _refuse_other(self, head: bytes) -> None:
-        """Replace only a piece of our own head, from a crash while the file was made."""
+        """Raise StateError for another file. Zeros and a piece of our own header may be replaced: a crash left them while the
+        file was created."""
         if len(head) == len(FILE_HEAD) and head.startswith(MAGIC):
             raise StateError(
-                f"{self.path}: journal version {head[-1]} of another elf; run that one, or use another state_dir"
+                f"{self.path}: journal version {head[-1]} is of another version of elf; run that version, or use another "
+                "state_dir"
             )
         if not FILE_HEAD.startswith(head) and any(head):
             raise StateError(f"{self.path}: not a journal of elf; move it away, or use another state_dir")
@@ -226,15 +227,15 @@ class Reader:
 
     @classmethod
     def open(cls, path: Path) -> Reader:
-        """Raises OSError."""
+        """Open the journal's file. Raises OSError."""
         return cls(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
 
     def visit(self, where: object, visit: Visit) -> None:
         """Call `visit` with each record of whole frames. Raises StateError, which names the file as `where`, OSError."""
-        _walk(self.read, os.fstat(self._file).st_size, where, visit)
+        walk(self.read, os.fstat(self._file).st_size, where, visit)
 
     def read(self, at: int, length: int) -> bytes:
-        """Raises OSError."""
+        """The bytes at that offset. Raises OSError."""
         return _read_whole(self._file, at, length)
 
     def close(self) -> None:
@@ -244,23 +245,9 @@ class Reader:
         self._file = -1
 
 
-def whole_frames(content: memoryview, where: object) -> tuple[list[bytes], int]:
-    """All records of a file's whole frames, and where those end: the rest is a torn tail.
-
-    Raises StateError, which names the file as `where`, if another frame follows a broken one.
-    """
-    records: list[bytes] = []
-    end = _walk(
-        lambda at, length: content[at : at + length],
-        len(content),
-        where,
-        lambda at, record: records.append(bytes(record)),
-    )
-    return records, end
-
-
-def _walk(read: Read, size: int, where: object, visit: Visit) -> int:
-    """Call `visit` with each record of the whole frames in the first `size` bytes; where those end. See `whole_frames`."""
+def walk(read: Read, size: int, where: object, visit: Visit) -> int:
+    """Call `visit` with each record of the whole frames in the first `size` bytes; where those end: the rest is
+    a torn tail. Raises StateError, which names the file as `where`, if another frame follows a broken one."""
     at = len(FILE_HEAD)
     while (payload := _frame_at(read, size, at)) is not None:
         _visit_records(payload, at + _FRAME.size, visit)
@@ -268,7 +255,7 @@ def _walk(read: Read, size: int, where: object, visit: Visit) -> int:
     if _frame_behind(read, size, at):
         raise StateError(
             f"{where}: damaged at byte {at} of {size}; restore it from a backup, or move it away to start "
-            "anew from the logs"
+            "again from the logs"
         )
     return at
 
@@ -294,7 +281,7 @@ def _length_of(head: bytes | memoryview, at: int) -> int | None:
 
 
 def _frame_behind(read: Read, size: int, at: int) -> bool:
-    """Whether a frame follows the broken one at `at`: then it is damage, not a torn tail."""
+    """Whether a frame follows the broken one at `at`, which is then damaged, not a torn tail."""
     at += 1
     while at < size:
         chunk = bytes(read(at, min(BATCH_BYTES, size - at)))
@@ -322,7 +309,7 @@ def _batches(records: Iterable[bytes]) -> Iterator[list[bytes]]:
 
 
 def _read_whole(descriptor: int, at: int, length: int) -> bytes:
-    """As many bytes as there are, at most `length`."""
+    """At most `length` bytes from the offset `at` on; fewer at the end of the file."""
     content = os.pread(descriptor, length, at)
     while len(content) < length and (more := os.pread(descriptor, length - len(content), at + len(content))):
         content += more

@@ -48,7 +48,9 @@ class Store:
         self._committing: list[Done] = []
         self._fresh: deque[bytes] = deque()  # in the thread: not appended to the journal yet
         self._thread = ThreadPoolExecutor(1, "elf-disk")
-        self._needed_bytes = 0  # unknown: a long journal is rewritten with its first growth
+        self._needed_bytes = (
+            0  # unknown until the first rewrite: a long journal is rewritten when it first grows
+        )
         self._refusal = ""
         self._is_closed = False
         self._is_idle = asyncio.Event()
@@ -57,8 +59,8 @@ class Store:
 
     @classmethod
     def open(cls, folder: Path, notices: Callable[[str], None]) -> tuple[Store, Stored]:
-        """The store of that folder, locked against other processes, and its records, to be read at the start and closed. O(its
-        size); memory: a frame, and the offsets of records.
+        """Open the store in that folder, and lock it against other processes. Returns it with its records, which the caller reads
+        at the start and closes. O(its size); memory: a frame, and the offsets of records.
 
         Raises StateError: in use (with the pid), damaged, of a newer version, not writable.
         """
@@ -137,7 +139,7 @@ class Store:
             finally:
                 reader.close()
         except OSError:
-            return  # the old file stands; the next commit tries again
+            return  # the old file stays; the next commit retries
         self._needed_bytes = self._journal.size
 
     def _committed(self, future: asyncio.Future[str]) -> None:
@@ -146,16 +148,16 @@ class Store:
         refusal = future.result()
         self._report(refusal)
         if refusal:
-            asyncio.get_running_loop().call_later(RETRY_S, self._again)
+            asyncio.get_running_loop().call_later(RETRY_S, self._continue)
             return
         self.syncs += 1
         done, self._committing = self._committing, []
         self.writes += len(done)
         for each in done:
             each()
-        self._again()
+        self._continue()
 
-    def _again(self) -> None:
+    def _continue(self) -> None:
         if self._is_closed:
             return
         if self._queue or self._committing:
@@ -166,16 +168,16 @@ class Store:
     def _report(self, refusal: str) -> None:
         if refusal and refusal != self._refusal:
             self._notices(
-                f"{self._journal.path}: {refusal}; the agent waits with everything that depends on this write, and tries "
-                f"again every {RETRY_S:.0f} s: free space or repair the disk"
+                f"{self._journal.path}: {refusal}; everything that depends on this write waits, and the agent retries it "
+                f"every {RETRY_S:.0f} s: free space or repair the disk"
             )
         elif self._refusal and not refusal:
             self._notices(f"{self._journal.path}: works again")
         self._refusal = refusal
 
     async def recall(self, job: bytes) -> Stored:
-        """The durable records of a job, to be closed. Read in a thread, while other writes go on. Raises OSError, StateError.
-        O(journal)."""
+        """The durable records of a job, which the caller closes. A thread reads them while other writes continue. Raises OSError,
+        StateError. O(journal)."""
         return await asyncio.get_running_loop().run_in_executor(None, records_of, self._journal.path, job)
 
     async def drain(self, timeout_s: float) -> None:
@@ -191,8 +193,8 @@ class Store:
 
 
 def records_of(path: Path, job: bytes) -> Stored:
-    """A job's records in a journal that may grow or be replaced meanwhile; to be closed. Raises OSError, StateError. O(its size);
-    memory: as `Store.open`."""
+    """A job's records in a journal that may grow or be replaced meanwhile; the caller closes them. Raises OSError, StateError.
+    O(its size); memory: as `Store.open`."""
     needed, reader = Needed(), Reader.open(path)
 
     def note(at: int, data: memoryview) -> None:

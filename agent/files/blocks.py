@@ -78,8 +78,8 @@ def whole_lines(buffer: bytearray, start: int, end: int, line_max: int) -> tuple
 class Cutter:
     """Bytes of one file in, runs of whole lines out, in one reused buffer of max(block_bytes, line_max + 1) bytes.
 
-    The caller repeats `fill`, then `cut` until that is empty, and `rest` at the end. An incomplete line is kept
-    at the buffer's start until its newline comes; of a line that is too long nothing is kept, and `on_skip` gets its bytes.
+    The caller repeats `fill`, then `cut` until it returns nothing; at the end of the file it calls `rest`. The buffer keeps an
+    incomplete line until its newline comes, and nothing of a line that is too long: `on_skip` gets the bytes of that.
     `held`: bytes in the buffer that were not returned yet.
     """
 

@@ -48,7 +48,7 @@ def kind(lead: bytes) -> str:
 
 
 def is_unsure(lead: bytes, size: int) -> bool:
-    """Whether a file with `size` bytes now was too short to detect its kind when its first bytes, `lead`, were read."""
+    """Whether `lead`, the first bytes as they were read, is too short to detect the kind of a file that now has `size` bytes."""
     return not lead or len(lead) < min(8, size) or (len(lead) < 4 and GZIP_MAGIC.startswith(lead[:2]))
 
 
@@ -216,7 +216,7 @@ def open_content(path: str | int) -> Content:
         raw = _Raw(descriptor)
         compression = kind(raw.lead)
         if compression in UNREAD:
-            raise SourceError(f"{compression} compression is not read; unpack it, or use gzip or zstd")
+            raise SourceError(f"{compression} compression is not supported; unpack it, or use gzip or zstd")
         if compression == "gzip":
             return Gzip(raw)
         return Zstd(raw) if compression == "zstd" else Plain(raw)

@@ -1,7 +1,7 @@
-"""Identifies files: the work of `Source.scan`. Compares the files in the folders with the known ones.
+"""Identifies files for `Source.scan`: compares the files in the folders with the known ones.
 
-First it finds where the known ones are now, then what the unknown ones are; `agent/files/source.py` gives the order and the
-reasons.
+It first finds the present paths of the known files, then identifies the unknown ones. `agent/files/source.py` describes the order
+and the reasons.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Finder:
         self._also_wanted: set[Inode] = set()  # files that appeared and were rotated between looks
         self._new: list[
             Seen
-        ] = []  # rotated files, to be followed if the next glance at their family finds it at rest
+        ] = []  # rotated files, to be followed if no rotation is in progress in their family
         self._denied: dict[Inode, int | None] = {}  # where to begin once it can be read; None: at its start
         self._claim: Callable[[Sequence[Seen]], set[Inode]] | None = None
         self._listing = Listing(patterns, known.notice)
@@ -63,16 +63,19 @@ class Finder:
     def scan(self, now: float) -> None:
         """See `Source.scan`."""
         self.inotify.drain()
-        if not self._glance(now):
+        if not self._is_unchanged(now):
             self._look(now)
 
     def claim(self, claim: Callable[[Sequence[Seen]], set[Inode]] | None) -> None:
-        """From the next scan on, `claim` gets the unknown files of the families that are not empty, oldest first, and those it
-        picks are followed even if no pattern matches; read files that are gone are searched among them too. None: stop that."""
+        """From the next scan on, pass the unknown files of the families that are not empty to `claim`, oldest first.
+
+        The scan follows those that it returns, even if no pattern matches them, and compares them with the read files that are
+        gone from disk. None ends this.
+        """
         self._claim = claim
         self.inotify.moved |= claim is not None
 
-    def _glance(self, now: float) -> bool:
+    def _is_unchanged(self, now: float) -> bool:
         """Whether nothing has changed since the last look, except that files grew."""
         if self.inotify.moved or self.inotify.failed or self.inotify.fileno() < 0:
             return False
@@ -99,7 +102,7 @@ class Finder:
         if any(file.is_lost for file in self.known.files.values()):
             self._resolve_unknown(
                 seen, now
-            )  # one of them was emptied just now: its inode is another file then
+            )  # one of them was emptied just now: its inode counts as an unknown file from then on
         self.twins = {inode: twin for inode, twin in self.twins.items() if inode in here}
         self._also_wanted &= here.keys()
         self._denied = {inode: begin for inode, begin in self._denied.items() if inode in here}
@@ -121,7 +124,7 @@ class Finder:
             file.inode = None
             if not file.state.offset:
                 file.state.inode = (
-                    0  # later the number may be another file's, and there is no content to compare
+                    0  # the number may be reused, and nothing was read to compare another file with
                 )
         elif not file.intact():
             self.known.displace(file)
@@ -143,9 +146,9 @@ class Finder:
             self.known.notice(f"{file.path}: can be read now")
             file.denied = False
         if not (file.state.done or file.packed or file.denied or file.content) and self.known.has_room():
-            self._hold(file)
+            self._open_early(file)
 
-    def _hold(self, file: Followed) -> None:
+    def _open_early(self, file: Followed) -> None:
         """Open it before there is anything to read: an open file keeps its inode number, and can be read after it is deleted."""
         try:
             file.open()
@@ -223,7 +226,7 @@ class Finder:
     def _resolve(self, one: Seen, now: float, *, is_at_rest: bool = False) -> None:
         """Identify a file with an unknown inode: one that was read elsewhere, a copy in progress, or a new one."""
         if one.status.st_size == 0 and one.rotated:
-            return  # perhaps a copy that begins
+            return  # perhaps a copy that has just begun
         if not (
             one.wanted
             or self._resuming
@@ -251,8 +254,8 @@ class Finder:
             )
         except (OSError, SourceError) as error:
             self.known.notice(
-                f"{one.path}: {reason(error)}, while it was compared with the files that are known; it is compared again at the "
-                "next look; if this notice comes again, check whether the file can be read"
+                f"{one.path}: cannot be compared with the known files ({reason(error)}); the next scan compares it again; "
+                "if this notice repeats, check whether the file can be read"
             )
         if all(file.content is not content for file in self.known.files.values()):
             os.close(content.descriptor)
@@ -358,7 +361,7 @@ class Finder:
 
     @staticmethod
     def _is_copy(one: Seen, content: Content, file: Followed) -> bool:
-        """After the grace period: a whole archive or a long copy is certain; a short equal start is no evidence."""
+        """Decide after the grace period: a whole archive or a long copy is certain; a short equal start is no evidence."""
         if not content.compressed:
             return one.status.st_size >= PROOF_BYTES
         held = bool(file.state.offset) and gzip_holds(content.descriptor, one.status.st_size, file.state)
@@ -369,7 +372,7 @@ class Finder:
         self.known.new(one, now).take_as_read(content, one.status.st_size, unseen=False)
 
     def _was_emptied(self, file: Followed) -> bool:
-        """Whether a file differs from another because it was emptied since."""
+        """Whether `file` was emptied since it was read, which explains why the other file differs from it."""
         if file.content is None or file.intact():
             return False
         self.known.displace(file)
@@ -400,8 +403,8 @@ class Finder:
     def _follow_rest(self, one: Seen, content: Plain, longer: Followed, now: float) -> None:
         size = one.status.st_size
         self.known.notice(
-            f"{one.path}: {longer.state.offset} bytes of it were read, and it holds the first {size} of them: it lost its end, "
-            "as by a power failure; lines are read from its present end on"
+            f"{one.path}: {longer.state.offset} bytes of it were read, and it now has only the first {size} of them: it lost its "
+            "end, as after a power failure; lines are read from its present end on"
         )
         self._denied.pop(one.inode, None)
         self.known.new(one, now).start_at(content, size, self._line_max)

@@ -21,7 +21,7 @@ from elf.agent.files.identity import HEAD_BYTES
 from elf.agent.files.listing import Listing
 
 FILES_MAX = 10_000
-"""The newest ones are noted, 50 bytes each."""
+"""Files noted at most, the newest ones; 50 bytes each."""
 
 
 class FirstSeen(msgspec.Struct, array_like=True, frozen=True):
@@ -34,7 +34,7 @@ class FirstSeen(msgspec.Struct, array_like=True, frozen=True):
     head_crc: int = 0
 
     def begins(self, path: str) -> bool:
-        """Whether the file at `path` begins like that."""
+        """Whether the file at `path` has the same first bytes."""
         return zlib.crc32(_head(path, self.head_size)) == self.head_crc
 
 

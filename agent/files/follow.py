@@ -50,12 +50,12 @@ class Followed:
         self.grown_at = now
         self.retired_at: float | None = None  # since when the writer does not open it by name
         self.denied = False
-        self.cutter: Cutter | None = None  # of compressed content only
+        self.cutter: Cutter | None = None  # for compressed content only
         self.read_turn = 0
         self._forget_skipped()
 
     def _forget_skipped(self) -> None:
-        self.ahead: Trace | None = None  # sums up to the skipped part of a line that is too long
+        self.ahead: Trace | None = None  # checksums that include the skipped part of a line that is too long
         self.skipping = False
         self.skipped_bytes = self.skipped_lines = 0
 
@@ -288,13 +288,13 @@ class Followed:
             self.state.marks = thin([*self.state.marks, (trace.offset, trace.crc)], trace.offset)
         self._forget_skipped()
         if self.cutter is not None:
-            self._renew_sums(self.cutter)
+            self._renew_checksums(self.cutter)
         assert trace.offset == start + skipped + len(data)
         disk_bytes = self.content.disk_bytes if self.content and self.packed else trace.offset
         return Block(self.key, self.path, start, trace.offset, data, too_long, start == 0, last, disk_bytes)
 
-    def _renew_sums(self, cutter: Cutter) -> None:
-        """A cutter that keeps its bytes continues with sums of its own."""
+    def _renew_checksums(self, cutter: Cutter) -> None:
+        """Let the file's own cutter add the bytes that it skips next to a new copy of the checksums."""
         assert self.trace is not None
         self.ahead = self.trace.copy()
         cutter.on_skip = self.ahead.absorb

@@ -173,9 +173,9 @@ def _absorb(content: Content, trace: Trace, stop: int) -> bool:
 
 
 def is_start_of(descriptor: int, size: int, state: FileState) -> bool:
-    """Whether an uncompressed file, shorter than what was read, holds just the start of that.
+    """Whether an uncompressed file that is shorter than what was read equals the start of what was read.
 
-    Compares up to the longest mark within it, which must be at least half of it. Only where all was read (base 0).
+    Compares up to the longest mark within the file, which must be at least half of it. False unless reading began at byte 0.
     """
     length, crc = max((mark for mark in state.marks if mark[0] <= size), default=(0, 0))
     if state.base or length == 0 or length * 2 < size:

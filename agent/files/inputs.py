@@ -146,8 +146,7 @@ def read(
 ) -> Iterator[Block]:
     """Blocks of whole lines of each file in turn; each file ends with a block that is `last` (perhaps empty).
 
-    A truncated or corrupt file is read as far as possible, with a notice. Raises SourceError when a file cannot be opened
-    any more.
+    Reads a truncated or corrupt file as far as possible, with a notice. Raises SourceError when a file can no longer be opened.
     """
     cutter = Cutter(block_bytes, line_max)
     for generation, path in enumerate(distinct(paths, notices), start=1):

@@ -45,12 +45,12 @@ class Known:
         return file
 
     def displace(self, file: Followed) -> None:
-        """Another file is in its place."""
+        """Record that another file took its place."""
         self.notice(f"{file.path}: emptied, cut short or replaced after byte {file.state.offset} was read")
         file.displace()
 
     def deny(self, file: Followed, error: Exception) -> None:
-        """The file cannot be read now."""
+        """Record that the file cannot be read now."""
         self.notice(f"{file.path}: {reason(error)} at byte {file.state.offset}; waiting until it can be read")
         file.close()
         file.denied = True

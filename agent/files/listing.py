@@ -16,7 +16,7 @@ from elf.agent.files.follow import Inode
 
 
 class Seen(msgspec.Struct):
-    """A regular file on disk, at one scan. wanted: matched by a pattern (else only in the family of one that is)."""
+    """A regular file on disk, at one scan. wanted: a pattern matches it (else only another file of its family)."""
 
     path: str
     status: os.stat_result
@@ -40,7 +40,7 @@ class Seen(msgspec.Struct):
 
 
 def not_a_file(mode: int) -> str | None:
-    """Why a file of that mode cannot be followed as a log, where a position must find the same bytes again; None if it can."""
+    """Why a file of that mode cannot be followed as a log; None if it can. The bytes at a position must stay readable."""
     kinds = (
         (stat.S_ISFIFO, "a FIFO"),
         (stat.S_ISSOCK, "a socket"),
@@ -64,7 +64,7 @@ def refused(patterns: Iterable[str]) -> str | None:
         try:
             why = not_a_file(os.stat(pattern).st_mode)
         except OSError:
-            continue  # it may appear, or become readable
+            continue  # the file may appear, or become readable
         if why is not None:
             return f"{pattern}: {why}"
     return None
@@ -72,7 +72,7 @@ def refused(patterns: Iterable[str]) -> str | None:
 
 def reason(error: Exception) -> str:
     if isinstance(error, FileNotFoundError) and not error.strerror:
-        return f"{error} is not there any more"
+        return f"{error} no longer exists"
     return (error.strerror or str(error)).lower() if isinstance(error, OSError) else str(error)
 
 

@@ -14,7 +14,7 @@ CACHE_MAX = 4096
 _COMPRESSED = re.compile(
     r"\.(gz|gzip|zst|zstd|xz|bz2|lz4)([-.~]?(tmp|temp|part|partial|new))?$", re.IGNORECASE
 )
-"""Also of an archive that is renamed when it is whole."""
+"""Endings of compressed files, and of archives that are renamed when they are complete."""
 _MARK = re.compile(
     r"[-._](?P<mark>\d{4}([-_.]?\d\d){2}([-_.T]?\d\d([-_.:]?\d\d){0,2})?|\d{9,14}|\d{1,5}|old)(?P<extension>\.[A-Za-z]{2,5})?$"
 )

@@ -70,7 +70,9 @@ def continues(one: Seen, content: Content, file: Followed) -> Continues:
         return Continues.READ
     if not (state.offset or state.done):
         return _begins_alike(content, file)
-    if state.done and not state.offset:  # an archive from before the start
+    if (
+        state.done and not state.offset
+    ):  # an archive that was skipped because it existed before the first start
         return Continues.READ if content.compressed and state.packed_bytes == size else Continues.NO
     with reading(content.descriptor) as fresh:
         if not seek(fresh, state):
@@ -80,16 +82,16 @@ def continues(one: Seen, content: Content, file: Followed) -> Continues:
 
 
 def _begins_alike(content: Content, file: Followed) -> Continues:
-    """For a file of which only the start was seen before it was emptied."""
+    """The answer for a file of which only the start was seen before it was emptied."""
     head = head_of(content.descriptor)
     return Continues.MORE if file.state.head_size and same_head(head, file.state) else Continues.NO
 
 
 def is_rest_of(descriptor: int, size: int, file: Followed) -> bool:
-    """Whether an uncompressed file of `size` bytes is the rest of `file`, which was longer and is not on disk any more.
+    """Whether an uncompressed file of `size` bytes is what a power failure left of `file`, which was longer and is lost.
 
-    Then all of it was read: as after a power failure, when the positions were on disk and the last lines were not. Decided by an
-    equal start of 1 KiB. Raises OSError, SourceError.
+    The positions were on disk and the last lines were not, so all of the rest was read before. Decides by an equal start of
+    1 KiB. Raises OSError, SourceError.
     """
     state = file.state
     if not (file.is_lost and state.offset > size >= state.head_size >= PROOF_BYTES):
@@ -100,8 +102,8 @@ def is_rest_of(descriptor: int, size: int, file: Followed) -> bool:
 def common(content: Content, file: Followed, start: int = 0, *, thorough: bool) -> int | None:
     """The uncompressed length of `content` if it equals the start (or all) of `file`, which is on disk too; else None.
 
-    start: so many bytes are known to be equal (used if both are uncompressed). thorough: compare compressed content to its end,
-    not only the first 1 KiB. Reads up to the first difference. Raises OSError; FileNotFoundError if the file was moved just now.
+    start: the number of bytes known to be equal (used if both are uncompressed). thorough: compare compressed content to its
+    end, not only the first 1 KiB. Reads up to the first difference. Raises OSError; FileNotFoundError if the file was just moved.
     """
     opened = file.content.descriptor if file.content is not None else file.path
     with reading(content.descriptor) as mine, reading(opened) as theirs:

@@ -116,7 +116,7 @@ class Source:
         )
 
     def wake(self) -> bool:
-        """Take the events that made `fileno` readable. Returns whether there were any."""
+        """Read the events that made `fileno` readable. Returns whether there were any."""
         return self._finder.inotify.drain()
 
     def is_still(self) -> bool:
@@ -135,7 +135,7 @@ class Source:
         return {file.path: file.inode for file in files if file.inode is not None and not file.state.done}
 
     def unread(self) -> set[int]:
-        """Generations of the files that, when last looked at, held more than was returned. O(files).
+        """Generations of the files that had more bytes than were returned, at the last scan. O(files).
 
         A file that cannot be read does not count, nor the start of an incomplete line.
         """
@@ -169,8 +169,10 @@ class Source:
         return self._known.files
 
     def begin_at(self, firsts: Sequence[FirstSeen]) -> dict[int, int]:
-        """Skip what these files held then, if nothing of them was read. Returns the offset where each begins, by generation; -1:
-        all of it is skipped. O(n)."""
+        """Skip the content that these files had when they were noted, unless some of it was read.
+
+        Returns, by generation, the offset where reading begins; -1 for a file that is skipped whole. O(n).
+        """
         begun = {}
         by_inode = {(first.device, first.inode): first for first in firsts}
         for file in self._known.files.values():
@@ -201,7 +203,7 @@ class Source:
         return file.state.offset
 
     def pass_over(self, before_ns: int) -> list[Followed]:
-        """Skip rotated files that were last written before then, if nothing of them was read. Returns these files. O(n)."""
+        """Skip rotated files that were last written before `before_ns` and not read at all. Returns these files. O(n)."""
         passed = []
         for file in self._known.files.values():
             untouched = not (file.state.offset or file.state.done or file.denied)
@@ -261,7 +263,7 @@ class Source:
             if not replaced:
                 break
             self.scan(now)
-        self._judge_end(now)
+        self._update_end(now)
         return None
 
     def _read_once(self, now: float) -> tuple[Block | None, bool]:
@@ -346,7 +348,7 @@ class Source:
             return True, file.read_turn, 0
         return False, file.mtime_ns, names.age(file.path)
 
-    def _judge_end(self, now: float) -> None:
+    def _update_end(self, now: float) -> None:
         if (
             self._scanned_at is None
             or any(self._is_pending(file, now) for file in self._known.files.values())
@@ -364,5 +366,5 @@ class Source:
             return False
         if file.packed or (file.drained is None and file.inode is not None):
             return True
-        # An incomplete line: its end is being written, unless that does not come within the grace.
+        # An incomplete line: its writer has the grace period to complete it.
         return file.lag_bytes > 0 and now - file.grown_at < self.grace_s

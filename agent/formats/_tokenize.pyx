@@ -170,9 +170,8 @@ cdef int _intern(void *strings, const elf_span *spans, int n, uint64_t *hashes, 
 cdef class Tokenizer:
     """Parses blocks by one plan at a time. Not for use by two threads at once.
 
-    zone(quarter) gives the offset of a local
-    time from UTC in microseconds, `quarter` being the local time in quarters of an hour since 1970. strptime(field, text)
-    gives (microseconds, has a zone) or None. wide=False keeps to the base instruction set.
+    zone(quarter) gives the offset of a local time from UTC in microseconds, `quarter` being the local time in quarters of an
+    hour since 1970. strptime(field, text) gives (microseconds, has a zone) or None. wide=False: only the base instruction set.
     """
 
     cdef elf_state s
@@ -204,7 +203,7 @@ cdef class Tokenizer:
             raise MemoryError
 
     def add(self, bint text):
-        """A new slot, for strings or for numbers; NULL in the rows that are there. Returns its number. Raises MemoryError."""
+        """Add a slot, for strings or for numbers; it is NULL in the existing rows. Returns its number. Raises MemoryError."""
         cdef int slot = self.s.n_slots
         cdef void *moved = realloc(self.s.slots, (slot + 1) * sizeof(elf_slot))
         if not moved:
@@ -354,7 +353,7 @@ cdef class Tokenizer:
 
     @property
     def nbytes(self):
-        """Bytes of the buffers, dictionaries apart."""
+        """Bytes of the buffers, without the dictionaries."""
         cdef size_t row = 0
         cdef int i
         for i in range(self.s.n_slots):
@@ -406,7 +405,7 @@ cdef class Tokenizer:
         return min(done, n)
 
     cdef size_t _run(self, const uint8_t *p, const uint8_t *stop) except? 0xFFFFFFFFFFFFFFFF nogil:
-        """Lines in [p, stop), each with its newline, strip by strip. The bytes read."""
+        """Parse the lines in [p, stop), each with its newline, strip by strip. Returns the bytes read."""
         cdef const uint8_t *start = p
         self.s.at_header = 0
         while p < stop and not self.s.at_header:
@@ -499,7 +498,7 @@ cdef class Tokenizer:
         return out
 
     def samples(self):
-        """(reason, line, offset, field or -1, detail) of the rejects sampled since `feed`; the block must still be there."""
+        """(reason, line, offset, field or -1, detail) of the rejects sampled since `feed`; the block must still be valid."""
         cdef int i
         out = []
         for i in range(self.s.n_samples):

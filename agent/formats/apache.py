@@ -20,7 +20,7 @@ from elf.errors import FormatError
 
 _DIRECTIVE = re.compile(r"%(?P<modifiers>(?:[!<>,\d]|\{[^}\n]*\})*)(?P<letter>\^\w\w|[a-zA-Z%])")
 
-# directive -> (canonical column, conversion, rank among the directives of that column, own name when a better one is there).
+# directive -> (canonical column, conversion, rank among the directives of that column, own name for formats with a better one).
 DIRECTIVES: dict[str, tuple[str, Convert, int, str]] = {
     "a": ("client_ip", Convert.STRING, 1, "client_addr"),
     "h": ("client_ip", Convert.STRING, 2, "remote_host"),
@@ -70,7 +70,7 @@ DIRECTIVES: dict[str, tuple[str, Convert, int, str]] = {
     "{user-agent}i": ("user_agent", Convert.STRING, 1, ""),
     "{host}i": ("host", Convert.HOST, 3, "http_host"),
 }
-# letter -> what the own name of an arbitrary {parameter} starts with.
+# letter -> the prefix of the column name of an arbitrary {parameter}.
 _NAMED = {
     "i": "http_",
     "o": "sent_http_",
@@ -85,7 +85,7 @@ _TEXT = (Convert.STRING, Convert.REQUEST, Convert.QUERY, Convert.URI, Convert.HO
 
 
 def directive(text: str) -> Variable:
-    """The column of one directive ("%>s", "%{Referer}i"), except times. Raises FormatError for one that Apache does not have."""
+    """The column of one directive ("%>s", "%{Referer}i"), except times. Raises FormatError for an unknown directive."""
     found = _DIRECTIVE.fullmatch(text)
     assert found is not None, text
     letter = found["letter"]
@@ -126,7 +126,7 @@ def _variable(text: str, column: str, convert: Convert, rank: int, own: str) -> 
 def from_string(text: str, *, name: str = "apache") -> Format:
     r"""The field plan of a `LogFormat` string, with or without the escapes (`\"`) of the configuration file around it.
 
-    Raises FormatError for unknown directives, adjacent ones (except %U%q, which are one URI), and where there is no time.
+    Raises FormatError for unknown directives, for adjacent ones (except %U%q, which are one URI), and for a missing time.
     """
     text = re.sub(r"\\([\"\\tnr])", lambda m: {"t": "\t", "n": "\n", "r": "\r"}.get(m[1], m[1]), text)
     pieces = [
@@ -163,7 +163,7 @@ def _pieces(text: str) -> Iterator[str | re.Match[str]]:
 
 
 def _uri_joined(pieces: Iterator[str | re.Match[str]]) -> Iterator[str | re.Match[str] | Variable]:
-    """%U%q is one URI: the query begins with its own '?', so the two are one field that is split when it is read."""
+    """Join %U%q to one URI field, which is split when it is read: the query begins with its own '?'."""
     path: re.Match[str] | None = None
     for piece in pieces:
         if piece == "":
@@ -211,8 +211,8 @@ def _unfolded(text: str) -> str:
 def from_config(path: str, name: str) -> Format:
     """The `LogFormat` called `name` of a configuration file and of all that it includes.
 
-    Includes are relative to the file's ServerRoot, or its folder where it names none. Raises FormatError when the name is
-    not there (listing those that are), for include cycles, and for unreadable files.
+    Includes are relative to the file's ServerRoot, or to its folder if it names none. Raises FormatError for an unknown name
+    (listing the known ones), for include cycles, and for unreadable files.
     """
     known: dict[str, str] = {}
     _collect(Path(path), Path(path).parent, (), known)

@@ -23,7 +23,7 @@ _PARTS = {"sec": "%s", "msec_frac": "%f", "usec_frac": "%f"}
 
 
 Directive = str | re.Match[str] | Variable
-"""Literal text, a directive not read yet (groups `modifiers` and `letter`), or one that is."""
+"""Literal text, a directive not read yet (groups `modifiers` and `letter`), or a directive that was read."""
 
 
 def read_times(pieces: Iterator[Directive]) -> Iterator[Directive]:
@@ -77,7 +77,7 @@ def _time_variable(name: str, convert: Convert, rank: int, pattern: str = "") ->
 
 
 def _time_of(run: list[str | re.Match[str]]) -> Iterator[str | Variable]:
-    """One time from a run of its parts; the literal text behind the last part stays text."""
+    """One time from a run of its parts; the literal text after the last part stays text."""
     if not run:
         return
     rest = run.pop() if isinstance(run[-1], str) else ""
@@ -112,7 +112,7 @@ _ISO = re.compile(r"%Y-%m-%d[T ]%H:%M:%S([.,]%f)?(%z|Z)?")
 
 
 def time_conversion(name: str, pattern: str) -> tuple[Convert, int, str]:
-    """The way to parse a strftime pattern's text: (conversion, rank, strptime pattern; "" where a compiled conversion does it).
+    """How to parse the text of a strftime pattern: (conversion, rank, strptime pattern, or "" for a compiled conversion).
 
     Raises FormatError for a pattern that does not give a date and a time.
     """

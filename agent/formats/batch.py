@@ -25,8 +25,8 @@ class Reject(msgspec.Struct, frozen=True):
 class Batch(msgspec.Struct):
     """The result of one block.
 
-    rows: parsed lines. columns: the requested columns, each a `Vector` of `rows` values (a column that the format cannot fill is
-    not there). lines: read, comments and headers apart. rejects: count by reason. reject_rows: for each rejected line the index
+    rows: parsed lines. columns: the requested columns that the format can fill, each a `Vector` of `rows` values.
+    lines: lines read, without comments and headers. rejects: count by reason. reject_rows: for each rejected line the index
     of the next parsed row (0..rows), ascending: int32. samples: the first few rejects. invalid_utf8: lines with bytes that
     became U+FFFD.
     """

@@ -19,14 +19,15 @@ HEAD_BYTES = 64 << 10
 """Bytes of a file from which its format is detected."""
 
 NAMED_MAX = 3
-"""Files that a notice names of those that have one format."""
+"""Files named in a notice for each format."""
 
 
 class FormatChoice:
     """The format of each file: one for all, or detected for each. `chosen` maps paths to the names of their formats.
 
-    lenient: a file whose format is not detected takes the format of the file before it (a live agent must not stop), or is tried
-    again with its next block; detected formats are kept for `take_found`. head: the beginning of a block's file.
+    lenient: a file whose format is not detected takes the format of the file before it (a live agent must not stop); without
+    one, detection is retried with the file's next block. `take_found` returns the detected formats. head: the beginning of a
+    block's file.
     """
 
     def __init__(
@@ -43,9 +44,9 @@ class FormatChoice:
         self._by_file: dict[object, Format] = {}
         self._unknown: dict[
             object, int
-        ] = {}  # bytes of a head that no format fits: only a longer one is tried
+        ] = {}  # size of a head that no format fits: detection is retried with a longer one only
         self._last: Format | None = None
-        self._found: dict[str, list[str]] = {}  # paths by format, not yet taken
+        self._found: dict[str, list[str]] = {}  # paths by format, since the last `take_found`
 
     def of(self, block: Block) -> Format:
         """The format of the block's file. Raises FormatError, which names the file, if it is not detected (unless lenient)."""
@@ -73,7 +74,7 @@ class FormatChoice:
         return found
 
     def remember(self, file: object, format: Format) -> None:
-        """Set the format of a file that is read on from its middle, from a saved state."""
+        """Set the format of a file that is resumed in its middle from a saved state."""
         self._by_file[file] = self._last = format
         self._unknown.pop(file, None)
 
@@ -135,7 +136,7 @@ def _detected(path: str, head: bytes) -> Format:
 
 
 def head_of(path: Path) -> bytes:
-    """The first `HEAD_BYTES` of a file, uncompressed; b"" when it cannot be read (now)."""
+    """The first `HEAD_BYTES` of a file, uncompressed; b"" if it cannot be read now."""
     try:
         content = open_content(str(path))
     except OSError:

@@ -20,7 +20,7 @@ from elf.errors import FormatError
 
 LINES_MAX = 200
 BYTES_MAX = 256 << 10
-"""Of the sample: 100 lines of a verbose format (ALB, Caddy: 1 to 2 KiB) fit."""
+"""Size of the sample: 100 lines of a verbose format (ALB, Caddy: 1 to 2 KiB) fit."""
 ACCEPTED_MIN = 0.5
 """Fraction of the lines that must be accepted: a log may begin with broken lines."""
 
@@ -145,9 +145,10 @@ def _nearness(one: _Tried) -> tuple[float, bool, int]:
 
 
 def _nothing_fits(tried: list[_Tried]) -> str:
-    """One line: the formats tried, and the first mismatch of the nearest one, which accepts most lines, or else read farthest.
+    """One line: the formats tried, and the first mismatch of the nearest one.
 
-    A format that read all its fields, with more text behind them, counts as nearer than one that failed in a field.
+    The nearest one accepts most lines, or else reads farthest. A format that read all its fields, with more text after them,
+    counts as nearer than one that failed in a field.
     """
     near = max(tried, key=_nearness)
     names = ", ".join(one.plan.name for one in tried)

@@ -40,7 +40,7 @@ _JSON = {
 
 
 def expected(format: Format, reason: Reason, field: Field | None, detail: int, line_max: int) -> str:
-    """The expectation that a line of `format` failed with `reason`, in `field` (None before the first)."""
+    """The text that `format` expected where a line was rejected for `reason`, in `field` (None: before the first field)."""
     if reason is Reason.TIME and field is not None:
         return _TIMES.get(field.convert, f"a time by the pattern {field.pattern}")
     if reason is Reason.NUMBER and field is not None:

@@ -35,9 +35,7 @@ class Convert(Enum):
     MILLISECONDS = "milliseconds"  # int or decimal -> micro-units
     MICROSECONDS = "microseconds"  # int -> micro-units
     NANOSECONDS = "nanoseconds"  # int -> micro-units, truncated
-    SECONDS_LIST = (
-        "seconds_list"  # nginx upstream times "0.005, 0.019 : 0.001", '-' parts count nothing; summed
-    )
+    SECONDS_LIST = "seconds_list"  # nginx upstream times "0.005, 0.019 : 0.001": the sum, without '-' parts
     DURATION = "duration"  # Go style "1.5ms", "12.3µs", "2s", "1m2.5s"; a bare number is seconds
     DURATION_MS = "duration_ms"  # the same, but a bare number is milliseconds
     REQUEST = "request"  # "METHOD URI PROTOCOL" -> method, path, query, protocol; anything else: accepted, all four NULL
@@ -47,13 +45,15 @@ class Convert(Enum):
     QUERY = "query"  # as STRING into `query`, a leading '?' removed
     STATUS = "status"  # INT of 0..999
     HOST_PORT = "host_port"  # "1.2.3.4:5678", "[::1]:80" or "::1:5678" (HAProxy) -> the text before the last ':', unbracketed
-    HOST = "host"  # the same with the port optional: cut after ']' or at an only ':'; "::1" and "10.0.0.1" stay whole
+    HOST = "host"  # the same, but the port is optional: cut after ']' or at a single ':'; "::1" and "10.0.0.1" stay whole
     TIME_CLF = (
         "time_clf"  # 17/May/2015:10:05:03 +0000, also with .mmm fraction; without zone: the source's zone
     )
-    TIME_ISO = "time_iso"  # 2015-05-17T10:05:03[.ffffff][Z|±hh:mm]; 'T' or ' '; ditto
+    TIME_ISO = (
+        "time_iso"  # 2015-05-17T10:05:03[.ffffff][Z|±hh:mm]; 'T' or ' '; without zone: the source's zone
+    )
     TIME_EPOCH = "time_epoch"  # unix time by magnitude: seconds (with fraction), ms, µs or ns
-    TIME_ANY = "time_any"  # by look: a number as TIME_EPOCH, dd/Mon/… as TIME_CLF, else TIME_ISO; a pair of [ ] around is skipped
+    TIME_ANY = "time_any"  # by its form: a number as TIME_EPOCH, dd/Mon/… as TIME_CLF, else TIME_ISO; [ ] around it are skipped
     TIME_EPOCH_MS = "time_epoch_ms"
     TIME_EPOCH_US = "time_epoch_us"
     DATE = "date"  # 2015-05-17: the date part of `time`; with a TIME_OF_DAY field
@@ -84,7 +84,7 @@ def type_of(convert: Convert) -> SqlType:
 
 class Escape(Enum):
     NONE = "none"
-    BACKSLASH = "backslash"  # \" \\ \n \t \r \b \f \v \xHH (nginx, Apache, and what others of the kind write)
+    BACKSLASH = "backslash"  # \" \\ \n \t \r \b \f \v \xHH (nginx, Apache and similar servers)
     JSON = "json"
     PLUS = "plus"  # '+' stands for a space (W3C / IIS)
     PERCENT = "percent"  # %20 (CloudFront user agents; %2520 decodes once)
@@ -92,7 +92,7 @@ class Escape(Enum):
 
 
 class Reason(Enum):
-    """Why a line was rejected. One per line: the first in the line's order that applies."""
+    """Why a line was rejected: one reason per line, that of the first mismatch in it."""
 
     EMPTY = "empty line"
     TOO_LONG = "line too long"
@@ -116,8 +116,7 @@ class Field(msgspec.Struct, frozen=True):
     column: the column it fills; a REQUEST or URI fills its fixed ones. Several fields with one `column`: durations are summed
         when all say `sum` (NULL if any is NULL), otherwise the first that is not NULL wins.
     nulls: texts that mean NULL, compared before unescaping ("-" nearly everywhere; "-1", "000").
-    quote: LITERAL only: the closing quote character if the field stands between quotes (then an escaped quote does not end
-        it), else "".
+    quote: LITERAL only: the closing quote character if the field is quoted (then an escaped quote does not end it), else "".
     after: LITERAL only: the literal text that follows the field; "" only for the last (it ends with the line).
     optional: LITERAL only: the line may end before this field (then it and the rest are NULL).
     list: LITERAL only, unquoted: elements are divided by ", " or " : " (nginx upstream_*), so an occurrence of `after` that is
@@ -146,7 +145,7 @@ class Format(msgspec.Struct, frozen=True):
     name: what `auto` reports ("combined", "nginx:main", …). prefix: LITERAL: text before the first field. skip_prefix: LITERAL:
     a marker; everything up to and including its first occurrence is skipped if present (syslog's "haproxy[123]: ").
     regex: REGEX: the pattern, bytes semantics. comment: lines that start with it are neither parsed nor rejected (W3C '#').
-    header: "w3c" when `#Fields:` lines re-make the field plan in mid-file ("cloudfront" the same, tab-separated), else "".
+    header: "w3c" if `#Fields:` lines replace the field plan within a file ("cloudfront": the same, tab-separated), else "".
     time_is: "start" or "end" of the request. zone: True when the time text carries its zone (else `timezone` applies).
     """
 

@@ -24,8 +24,8 @@ def resolve(spec: str, *, sample: bytes = b"") -> Format:
     """The format that `spec` means: `auto` (by `sample`, the first lines), a preset's name, `nginx:FILE#NAME`,
     `apache:FILE#NAME`, a pasted nginx log_format or Apache LogFormat, or `regex:PATTERN` with named groups.
 
-    Raises FormatError: an unknown name (with the nearest known one), a name that the configuration does not have (with those it
-    has), adjacent variables, no time, a broken pattern, a sample that nothing fits (with what was tried).
+    Raises FormatError: an unknown name (with the nearest known one), a name that the configuration lacks (with those it has),
+    adjacent variables, no time, a broken pattern, a sample that no format fits (with the formats tried).
     """
     spec = spec.strip()
     if spec == "auto":
@@ -45,7 +45,7 @@ def resolve(spec: str, *, sample: bytes = b"") -> Format:
 
         return apache.from_statement(spec)
     if "(?P<" in spec:
-        raise FormatError("format: a regular expression stands behind regex:, as in --format 'regex:…'")
+        raise FormatError("format: write regex: before a regular expression, as in --format 'regex:…'")
     raise FormatError(_unknown(spec))
 
 
@@ -74,7 +74,7 @@ _EXAMPLES = {
     "apache": "apache:/etc/apache2/apache2.conf#combined",
 }
 
-# The groups whose names decide how their text is read; any other group is a STRING column.
+# Group names that select a conversion; any other group is a STRING column.
 _GROUPS: dict[str, tuple[Convert, str]] = {
     "time": (Convert.TIME_ANY, "time"),
     "request": (Convert.REQUEST, ""),
@@ -113,7 +113,7 @@ def from_regex(pattern: str) -> Format:
 def column_types(plan: Format) -> dict[str, SqlType]:
     """The SQL type of every column that `plan` can fill, plus `agent`. It is the source's schema for a query.
 
-    A W3C log has all columns that a header may bring, since one may come in mid-file; they are NULL until it does.
+    A W3C log has all columns that a header can name, since a header may come in mid-file; they are NULL until then.
     """
     types = {column: type_of(convert) for column, convert in w3c.widened(plan).columns().items()}
     return {**types, "agent": COLUMN_TYPES["agent"]}
@@ -122,6 +122,6 @@ def column_types(plan: Format) -> dict[str, SqlType]:
 def describe(name: str) -> list[ColumnRow]:
     """The source of each column of a format: field, unit, NULL rule, and whether its time is the request's start or end.
 
-    `name` is anything that `resolve` takes but `auto`. Raises FormatError as it does.
+    `name` is anything that `resolve` takes except `auto`. Raises FormatError like `resolve`.
     """
     return describe_format(resolve(name))

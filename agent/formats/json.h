@@ -1,6 +1,7 @@
 /* Lines of shape JSON: one object, RFC 8259, checked whole; only the values that a field names are kept (the last of equal
  * keys). A field's path is found however its dots divide it: "a.b" is {"a": {"b": 1}} as well as {"a.b": 1}; array elements
- * are counted from 0. An object or array where a value is named counts as absent. Nesting is bounded by ELF_DEPTH. Once per instruction set (V). */
+ * are counted from 0. An object or array where a field names a value counts as absent. ELF_DEPTH bounds nesting. Included once
+ * per instruction set (V). */
 
 static inline int V(bad_json)(elf_state *s, int detail, const uint8_t *at) {
     s->bad_detail = detail;
@@ -12,7 +13,7 @@ static inline const uint8_t *V(space)(const uint8_t *p, const uint8_t *end) {
     return p;
 }
 
-/* The closing quote of the string whose text begins at p; NULL, with *bad where, if it is not a string. */
+/* The closing quote of the string whose text begins at p; if it is no string, NULL, and *bad is the place of the mismatch. */
 static const uint8_t *V(json_string)(elf_state *s, const uint8_t *p, const uint8_t *end, int *escaped, const uint8_t **bad) {
     *escaped = 0;
     while (p < end) {
@@ -97,7 +98,7 @@ static inline const uint8_t *V(json_scalar)(elf_state *s, int node, const uint8_
     return NULL;
 }
 
-/* A value of a key that came before replaces all that was found below it. */
+/* The value of a repeated key replaces all values that were found below its earlier one. */
 static void V(json_forget)(elf_state *s, int node) {
     for (int e = 0; e < s->nodes[node].n_edges; e++) {
         int child = s->edges[s->nodes[node].edges + e].child;

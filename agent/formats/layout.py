@@ -61,7 +61,7 @@ def literal(
 
 
 def _joined(pieces: Iterable[Piece]) -> list[Piece]:
-    """The pieces with neighbouring texts joined and empty ones gone."""
+    """The pieces, with adjacent texts joined and without empty texts."""
     parts: list[Piece] = []
     for piece in pieces:
         if isinstance(piece, str) and parts and isinstance(parts[-1], str):
@@ -84,10 +84,10 @@ def checked(plan: Format) -> Format:
 
 
 class Variable(msgspec.Struct, frozen=True):
-    """A server's variable where several of a format may mean the same column ($request and $request_uri give `path`).
+    """A server's variable. Several variables of a format may claim the same column ($request and $request_uri give `path`).
 
-    field: what it fills when it is the best of its kind, lowest `rank` first. otherwise: what it fills when a better one
-    is there. (A format that logs both loses nothing, and no column has two meanings.)
+    field: the field if this variable gets the column, which goes to the lowest `rank`. otherwise: the field if another variable
+    gets it. (A format that logs both loses nothing, and no column has two meanings.)
     """
 
     field: Field
@@ -96,7 +96,7 @@ class Variable(msgspec.Struct, frozen=True):
 
 
 def settle(pieces: Iterable[str | Variable]) -> list[Piece]:
-    """Give each column to the best of the variables that claim it; the others take their own name, or are skipped. O(n log n)."""
+    """Give each column to the best variable that claims it; the others get a column of their own, or are skipped. O(n log n)."""
     parts = list(pieces)
     taken: set[str] = set()
     chosen: dict[int, Field] = {}

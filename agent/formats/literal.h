@@ -24,7 +24,7 @@ static inline const uint8_t *V(close)(const elf_state *s, const elf_field *f, co
     return NULL;
 }
 
-/* Does a list go on past the separator at q? nginx divides its upstreams by ", " and " : ". */
+/* Does a list continue after the separator at q? nginx divides its upstreams by ", " and " : ". */
 static inline int V(list_goes_on)(const elf_field *f, const uint8_t *p, const uint8_t *q, const uint8_t *end) {
     const uint8_t *next = q + f->after_n;
     if (q > p && q[-1] == ',') return 1;
@@ -32,7 +32,7 @@ static inline int V(list_goes_on)(const elf_field *f, const uint8_t *p, const ui
     return end - next > 1 && next[0] == ':' && next[1] == ' ';
 }
 
-/* Where the separator of the unquoted field at p first stands, or NULL. */
+/* The first separator of the unquoted field at p, or NULL. */
 static inline const uint8_t *V(separator)(const elf_field *f, const uint8_t *p, const uint8_t *end) {
     const uint8_t *q = p;
     while ((q = V(find)(q, end, f->after[0]))) {
@@ -42,7 +42,7 @@ static inline const uint8_t *V(separator)(const elf_field *f, const uint8_t *p, 
     return NULL;
 }
 
-/* The end of the time at p where its own text holds the separator ("17/May/2015:10:05:03 +0000 ..."), or NULL. */
+/* The end of the time at p if its own text contains the separator ("17/May/2015:10:05:03 +0000 ..."), or NULL. */
 static const uint8_t *V(time_end)(elf_state *s, const elf_field *f, const uint8_t *p, const uint8_t *end) {
     int64_t micros;
     int zoned;

@@ -19,7 +19,7 @@ from elf.errors import FormatError
 
 _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 
-# Which variables fill a canonical column, the best first. A variable that comes second keeps its own name.
+# The variables that may fill each canonical column, the best first. The best one of a format fills it; others keep their names.
 CANONICAL: dict[str, tuple[tuple[str, Convert], ...]] = {
     "time": (
         ("msec", Convert.TIME_EPOCH),
@@ -71,7 +71,7 @@ ESCAPES = {"default": Escape.BACKSLASH, "json": Escape.JSON, "none": Escape.NONE
 
 
 def variable(name: str, escape: Escape) -> Variable:
-    """The column of `$name`. A missing value is logged as '-' by escape=default and as nothing by the others."""
+    """The column of `$name`. escape=default logs a missing value as '-', the other escapes log it as empty text."""
     own = _field(name, name.lower(), OWN.get(name, Convert.STRING), escape)
     if name not in _PREFERRED:
         return Variable(own, len(_ORDER), own)
@@ -100,7 +100,7 @@ def _field(name: str, column: str, convert: Convert, escape: Escape) -> Field:
 def from_string(text: str, *, name: str = "nginx", escape: str = "default") -> Format:
     """The field plan of a `log_format` string ('$remote_addr - $remote_user …'), as nginx sees it after unquoting.
 
-    Raises FormatError for adjacent variables and where there is no time.
+    Raises FormatError for adjacent variables and for a format without a time.
     """
     pieces: list[str | Variable] = []
     for piece in _pieces(text):
@@ -121,7 +121,7 @@ def _pieces(text: str) -> Iterator[str | re.Match[str]]:
 
 
 def _uri_joined(pieces: list[str | Variable]) -> list[str | Variable]:
-    """`$uri$is_args$args` is one URI: its '?' is not always there, so they are one field that is split when it is read."""
+    """Join `$uri$is_args$args` to one URI field, which is split when it is read, since its '?' is optional."""
     out: list[str | Variable] = []
     for piece in pieces:
         if piece == "":
@@ -156,7 +156,7 @@ def from_pasted(text: str) -> Format:
 
 
 def _named(name: str, arguments: list[str]) -> Format:
-    """The plan of a statement's arguments. nginx puts the parts together with nothing between them."""
+    """The plan of a statement's arguments. nginx joins the parts without a separator."""
     escape = "default"
     if arguments and arguments[0].startswith("escape="):
         escape = arguments[0].removeprefix("escape=")
@@ -169,7 +169,7 @@ def _named(name: str, arguments: list[str]) -> Format:
 def from_config(path: str, name: str) -> Format:
     """The `log_format` called `name` of a configuration file and of all that it includes (relative to its folder).
 
-    Raises FormatError when it is not there (naming those that are), for include cycles, and for unreadable files.
+    Raises FormatError for an unknown name (listing the known ones), for include cycles, and for unreadable files.
     """
     known = {arguments[0]: arguments[1:] for arguments in _log_formats(Path(path), Path(path).parent, ())}
     if name in known:
@@ -208,7 +208,7 @@ _ESCAPED = {"t": "\t", "r": "\r", "n": "\n"}
 
 
 def _words(text: str) -> Iterator[tuple[str | None, bool]]:
-    """nginx's lexer: (word, whether it was quoted); (None, False) where a statement ends. Lua blocks are passed over."""
+    """nginx's lexer: (word, whether it was quoted); (None, False) where a statement ends. Skips Lua blocks."""
     at = 0
     while at < len(text):
         token = _TOKEN.match(text, at)

@@ -70,7 +70,7 @@ static inline size_t elf_read_decimal(const uint8_t *p, const uint8_t *end, elf_
     return (size_t)(p - start);
 }
 
-/* The decimal times 10^scale times `factor`, cut off towards zero; 0 where it passes `max`. */
+/* The decimal times 10^scale times `factor`, truncated towards zero; 0 where it exceeds `max`. */
 static inline int elf_scaled(const elf_decimal *d, int scale, unsigned factor, int64_t max, int64_t *out) {
     elf_wide v = d->mantissa;
     int shift = d->exponent + scale;
@@ -108,7 +108,7 @@ static inline int elf_whole(const uint8_t *p, size_t n, int64_t divisor, int64_t
     return *out <= ELF_MICROS_MAX && *out >= -ELF_MICROS_MAX;
 }
 
-/* nginx: parts divided by commas, colons and spaces; a part "-" counts nothing. Returns 2 where all parts are "-". */
+/* nginx: parts divided by commas, colons and spaces; a part "-" adds nothing. Returns 2 where all parts are "-". */
 static inline int elf_seconds_list(const uint8_t *p, size_t n, int64_t *out) {
     const uint8_t *end = p + n;
     int parts = 0, dashes = 0;

@@ -2,7 +2,7 @@
 
     block of whole lines -> Tokenizer (compiled) -> Batch
 
-The dictionaries of string columns, the header in force (W3C) and memos live here; the kernel does the work.
+It holds the dictionaries of string columns, the current header (W3C) and memos; the kernel does the work.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ STRINGS_MAX = 8 * 1024 * 1024
 class Parser:
     """Parses the blocks of one source.
 
-    format: what the lines look like. columns: those to fill; one that the format cannot fill is left out of the batches, and
-    none of them decides whether a line is accepted. timezone: IANA name, for times without a zone. line_max: bytes; longer
-    lines are rejected. agent: the value of the column `agent`. strings_max: bytes of dictionaries at which `full` says so.
+    format: of the lines. columns: those to fill; batches lack those that the format cannot fill. Whether a line is accepted does
+    not depend on them. timezone: IANA name, for times without a zone. line_max: bytes; longer lines are rejected.
+    agent: the value of the column `agent`. strings_max: bytes of dictionaries from which on `full` is true.
     wide: use the widest instructions that the processor has (AVX2).
 
     Raises UsageError for an unknown zone, FormatError for a format that cannot be executed. Not for two threads at once.
@@ -69,11 +69,11 @@ class Parser:
 
     @property
     def header(self) -> bytes:
-        """The header line in force (W3C), to be saved with a position and given to `begin` on return; else b""."""
+        """The current header line (W3C), to be saved with a position and passed to `begin` when reading resumes; else b""."""
         return self._header
 
     def begin(self, header: bytes = b"") -> None:
-        """A file begins, or goes on where `header` was in force. Dictionaries stay."""
+        """Begin a file, or resume it where `header` was the current header. Dictionaries stay."""
         if header:
             self._take_header(header)
         elif self._header:
@@ -81,7 +81,7 @@ class Parser:
             self._load(self._format.fields)
 
     def parse(self, block: bytes | memoryview) -> Batch:
-        """The columns of whole lines; only the last may lack its newline. O(bytes); releases the GIL but for REGEX."""
+        """The columns of whole lines; only the last may lack its newline. O(bytes); releases the GIL except for REGEX."""
         kernel, at, samples = self._kernel, 0, list[Reject]()
         kernel.begin()
         while at < len(block):
@@ -96,7 +96,7 @@ class Parser:
         return self._batch(samples)
 
     def full(self) -> bool:
-        """Whether the dictionaries exceed `strings_max`. Then settle everything that holds codes, and call `clear`."""
+        """Whether the dictionaries exceed `strings_max`. If so, settle everything that holds codes, then call `clear`."""
         return self._strings_nbytes() > self._strings_max
 
     def clear(self) -> None:
@@ -116,13 +116,13 @@ class Parser:
         return sum(strings.nbytes for strings in held if strings is not None)
 
     def _follow_header(self, block: bytes | memoryview, at: int) -> int:
-        """Make the header line at `at` the one in force. Returns where the next line begins."""
+        """Make the header line at `at` the current one. Returns where the next line begins."""
         line, newline, _ = bytes(block[at : at + self._line_max + 2]).partition(b"\n")
         self._take_header(line.removesuffix(b"\r"))
         return at + len(line) + len(newline)
 
     def _take_header(self, header: bytes) -> None:
-        """The plan of the lines below `header`. Below one that names no time, no line can be parsed: each is a reject."""
+        """Load the plan of the lines below `header`. If it names no time, every line below it is rejected."""
         from elf.agent.formats.w3c import fields_for
 
         if header != self._header:
@@ -133,7 +133,7 @@ class Parser:
                 self._load(())
 
     def _load(self, fields: tuple[Field, ...]) -> None:
-        """Make `fields` the plan in force; columns seen for the first time get their slots."""
+        """Make `fields` the current plan; columns seen for the first time get their slots."""
         types = column_types(msgspec.structs.replace(self._format, fields=fields))
         self._make_slots(types)
         usable = {

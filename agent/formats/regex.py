@@ -12,11 +12,10 @@ from elf.errors import FormatError
 from elf.jobmaster.plan import backtracking
 
 NO_MATCH = -2
-ABSENT = -1
 
 
 def compile_regex(pattern: str, name: str) -> re.Pattern[bytes]:
-    """The pattern over bytes. Raises FormatError with the place where it is broken, or because it could take exponential time."""
+    """The compiled pattern, over bytes. Raises FormatError for a broken pattern (with the place), or one of exponential time."""
     try:
         found = re.compile(pattern.encode())
         reason = backtracking.refusal(pattern.encode())
@@ -33,10 +32,10 @@ def compile_regex(pattern: str, name: str) -> re.Pattern[bytes]:
 def group_spans(
     pattern: re.Pattern[bytes], block: bytes | memoryview, groups: Sequence[str], line_max: int
 ) -> NDArray[np.int32]:
-    """For each line of the block and each group its begin and end within the line: int32 (lines, groups, 2).
+    """The begin and end of each group within each line of the block: int32 (lines, groups, 2).
 
-    A group that took no part is (-1, -1); a line that the pattern does not match whole begins with -2. O(bytes), as far as
-    the pattern is; lines over `line_max` are not tried.
+    A group that took no part is (-1, -1); a line that the pattern does not match whole begins with -2. Lines over `line_max` are
+    not matched. O(bytes) if the pattern itself takes linear time.
     """
     lines = bytes(block).split(b"\n")
     if not lines[-1]:

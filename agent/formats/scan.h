@@ -1,5 +1,5 @@
 /* Byte searches, 32 bytes at a time. Included once per instruction set, with V(name) naming the variant and ELF_AVX2 set
- * or not. All may read up to 32 bytes past the end they are given (ELF_PAD), and never act on what they read there. */
+ * or not. All may read up to 32 bytes past the given end (ELF_PAD), and ignore those bytes. */
 
 #if defined(ELF_AVX2)
 static inline uint32_t V(eq32)(const uint8_t *p, uint8_t c) {

@@ -37,7 +37,7 @@ def read_config(path: Path, chain: tuple[Path, ...]) -> tuple[str, tuple[Path, .
 
 
 def included(pattern: str, root: Path) -> list[Path]:
-    """The files of an include, in name order; a folder stands for all files below it; none if nothing matches."""
+    """The files of an include, in name order: for a folder all files below it; none if nothing matches."""
     found: list[Path] = []
     for match in sorted(glob.glob(str(root / pattern))):
         path = Path(match)

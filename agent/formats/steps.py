@@ -27,7 +27,7 @@ _DURATIONS = frozenset(
 _QUICK_TEXT = (Convert.SKIP, Convert.STRING, Convert.REQUEST)
 _QUICK_ESCAPES = (Escape.NONE, Escape.BACKSLASH, Escape.JSON)
 
-# The order of a field's targets in the kernel (T_METHOD …); all else has one target, the first.
+# The order of a field's targets in the kernel (T_METHOD …); other conversions have one target, the first.
 _PARTS = ("method", "path", "query", "protocol", "scheme", "host")
 _SPLIT = {
     Convert.REQUEST: frozenset(("method", "path", "query", "protocol")),
@@ -60,7 +60,7 @@ class Plan(msgspec.Struct, frozen=True):
     """The argument of `Tokenizer.load`.
 
     nodes: (first edge, number of edges, first field or -1) of the tree of keys (JSON, LTSV, logfmt), the root first. edges:
-    (label, node). needs_time: some field gives `time`, so every line must. zoned: a DATE and TIME_OF_DAY are UTC.
+    (label, node). needs_time: some field gives `time`, so every line must have one. zoned: a DATE and TIME_OF_DAY are UTC.
     """
 
     shape: int
@@ -167,7 +167,7 @@ def _targets(field: Field, slots: Mapping[str, int]) -> tuple[int, ...]:
 
 
 def _fast(field: Field, after: bytes) -> str:
-    """The shortcut of the kernel that gives the same result for this field as the general code; "" for none."""
+    """The kernel's shortcut for this field, with the same result as the general code; "" for none."""
     if field.convert in _QUICK_TEXT:
         return "text" if after and not field.list and field.escape in _QUICK_ESCAPES else ""
     if field.convert is Convert.TIME_CLF:

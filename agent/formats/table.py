@@ -17,18 +17,18 @@ from elf.agent.formats.layout import columns_of
 from elf.agent.formats.presets import PRESETS
 
 SUMMARIES: dict[str, str] = {
-    "common": "Common log format: Apache's `common`, and whatever imitates it",
+    "common": "Common log format: Apache's `common`, and logs that imitate it",
     "combined": "Combined log format: Apache's and nginx's `combined`",
     "vhost_common": "Common log format behind the virtual host and its port (`%v:%p`)",
     "vhost_combined": "Debian's Apache: combined behind the virtual host and its port (`%v:%p`)",
     "nginx_main": "nginx's packages and images: combined and `$http_x_forwarded_for`",
-    "nginx_ingress": "Kubernetes' ingress-nginx, as it comes",
+    "nginx_ingress": "Kubernetes' ingress-nginx, with its default format",
     "nginx_json": "nginx with `escape=json`: objects keyed by nginx's variable names, and by the keys of `json` besides",
     "json": "One JSON object a line, with the keys that loggers, proxies and clouds usually write",
     "ltsv": "Labeled tab-separated values (ltsv.org), also with nginx's variable names as labels",
     "logfmt": "`key=value` pairs, with the keys of `json`",
-    "w3c": "W3C extended, as IIS writes it: a `#Fields:` line says which of these the lines below it hold, first IIS's default",
-    "cloudfront": "AWS CloudFront standard logs; a `#Fields:` line says which of these the lines below it hold",
+    "w3c": "W3C extended, as IIS writes it: a `#Fields:` line names the fields of the lines below it; until then IIS's default",
+    "cloudfront": "AWS CloudFront standard logs; a `#Fields:` line names the fields of the lines below it",
     "alb": "AWS Application Load Balancer",
     "haproxy": "HAProxy's `option httplog`, with or without a syslog prefix",
     "caddy": "Caddy's JSON access log",
@@ -80,7 +80,7 @@ _INT_UNITS: dict[str, str] = {
 class ColumnRow(msgspec.Struct, frozen=True):
     """One column of one format.
 
-    type: its SQL type. fields: those that it is read from, divided by commas and semicolons; the first that is not NULL
+    type: its SQL type. fields: the log's fields that fill it, divided by commas and semicolons; the first that is not NULL
     wins. unit: how the field's text is read (durations are always DECIMAL seconds in the column). null: when it is NULL.
     time: for the time column, whether it is the request's "start" or "end", else "".
     """

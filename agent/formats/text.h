@@ -136,7 +136,7 @@ static inline int elf_has_escape(const elf_state *s, elf_span span, int escape) 
     }
 }
 
-/* The text as users see it: escapes decoded, valid UTF-8. `s->replaced` is set where U+FFFD came in. */
+/* The text as users see it: escapes decoded, valid UTF-8. `s->replaced` is set where U+FFFD was inserted. */
 static inline elf_span elf_cook(elf_state *s, elf_span span, int escape) {
     int escaped = escape != E_NONE && elf_has_escape(s, span, escape);
     if (escaped) span = elf_unescape(s, span, escape);

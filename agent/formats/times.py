@@ -1,4 +1,4 @@
-"""The two questions about time that the kernel asks Python: a zone's offset, and times by a strptime pattern."""
+"""The two functions for times that the kernel calls in Python: a zone's offset, and parsing by a strptime pattern."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ REMEMBERED_MAX = 4096
 def zone_offsets(name: str) -> Callable[[int], int]:
     """A function from a local time, in quarters of an hour since 1970, to its offset from UTC in microseconds.
 
-    A local time that comes twice (the clock set back) is the first of the two, fold=0; one that never comes (set forward)
-    counts by the offset before. Zones change at quarters of an hour. Raises UsageError for an unknown zone.
+    A local time that occurs twice (the clock is set back) is the first of the two, fold=0; one that never occurs (the clock is
+    set forward) has the offset from before the change. Zones change at quarters of an hour. Raises UsageError: unknown zone.
     """
     if name == "UTC":
         return lambda quarter: 0
@@ -55,7 +55,7 @@ def _offset(zone: ZoneInfo, quarter: int) -> int:
 def pattern_times(patterns: Sequence[str]) -> Callable[[int, bytes], tuple[int, bool] | None]:
     """A function from (field, text) to (microseconds, the text has a zone), None where the field's pattern does not match.
 
-    Without a zone the microseconds are local. By `datetime.strptime`: some 5 µs, less for a text seen before.
+    Without a zone the microseconds are local. Calls `datetime.strptime`: some 5 µs, less for a text seen before.
     """
     known: dict[tuple[int, bytes], tuple[int, bool] | None] = {}
 

@@ -100,17 +100,17 @@ def kind_of(header: bytes) -> str:
     return "cloudfront" if b"x-edge-" in header or b"x-host-header" in header else "w3c"
 
 
-def fields_for(header: bytes, kind: str = "") -> tuple[Field, ...]:
-    """The field plan of the lines below a `#Fields:` line. `kind` is "w3c" or "cloudfront"; "" takes the kind of the header.
+def fields_for(header: bytes) -> tuple[Field, ...]:
+    """The field plan of the lines below a `#Fields:` line.
 
-    A name that is not known becomes a STRING column of that name in snake_case ("x-foo(Bar)" -> x_foo_bar).
-    Raises FormatError when it is not a header or names no time: the lines below it cannot be parsed.
+    An unknown name becomes a STRING column of that name in snake_case ("x-foo(Bar)" -> x_foo_bar).
+    Raises FormatError for a line that is no header or names no time: the lines below it cannot be parsed.
     """
     start, _, rest = header.partition(b":")
     if start.strip().lower() != b"#fields":
         raise FormatError(f"not a W3C header: {header[:60]!r}; expected '#Fields: date time …'")
     names = rest.decode("utf-8", "replace").split()[:FIELDS_MAX]
-    known, separator = _TABLES[kind or kind_of(header)]
+    known, separator = _TABLES[kind_of(header)]
     fields = tuple(
         _field(name, known, separator if at + 1 < len(names) else "") for at, name in enumerate(names)
     )

@@ -1,5 +1,5 @@
-"""Checks that a pane's values have the types of their columns, before a lake gets them: its writer would refuse the whole batch,
-again and again."""
+"""Checks that a pane's values have the types of their columns before a lake gets them: for one wrong value its writer would
+refuse the whole batch, at every retry."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FIRST_US, LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 def check_pane(state: PaneState) -> None:
     """Raises PeerError unless the lake can store it: its time, and each part's columns and their values. O(values)."""
     if not FIRST_US <= state.start <= state.end <= LAST_US:
-        raise PeerError(f"a pane from {state.start} to {state.end}, which is no time")
+        raise PeerError(f"a pane from {state.start} to {state.end}, which is not within the years 1 to 9999")
     assert isinstance(state.values, StateValues)
     decoder, checks = _reader(state.columns)
     for part, _ in state.values.parts():
@@ -110,7 +110,7 @@ def _check(text: str) -> Callable[[Any], None]:
 
     def check_decimal(value: str | None) -> None:
         if value is not None and not _fits(value, precision, scale):
-            raise PeerError(f"{value[:50]!r} where a {text} belongs")
+            raise PeerError(f"{value[:50]!r} instead of a {text}")
 
     return check_decimal
 

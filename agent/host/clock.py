@@ -1,9 +1,9 @@
 """A node's clock: the host's wall clock in microseconds.
 
-It has to be the wall clock: a node's time is compared with times in log lines (an idle source promises it, a job begins at it),
-and with times from other nodes. So cores have to accept steps. A step ahead (a resumed laptop, a first NTP sync) counts as one
-probe period at most, so no neighbour is suspected for it. After a step back the cores shift their timers as soon as they see the
-new time; `stepped_back` says when the host has to show it to them.
+It has to be the wall clock: a node's time is compared with times in log lines (the watermark of an idle source follows it, a job
+begins at it), and with times from other nodes. So cores have to accept steps. A step ahead (a resumed laptop, a first NTP sync)
+counts as one probe period at most, so it makes no neighbour suspect. After a step back the cores shift their timers as soon as
+they get the new time; `stepped_back` tells the host when to pass it to them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Clock:
         return now
 
     def stepped_back(self) -> bool:
-        """Whether the clock shows less than it has shown; once for each step."""
+        """Whether the clock went back since the last call; true once for each step."""
         now = time.time_ns() // 1_000
         if now > self._latest_us - STEP_US:
             return False

@@ -8,7 +8,8 @@ from threading import Thread
 
 EVERY_S = 3600.0
 AGE_US = 3_600_000_000
-"""How long an hour must be past: by then few late lines are expected, each of which would make a small file again."""
+"""Time after the end of an hour until its files are compacted: by then few late lines are expected, each of which would make a
+small file again."""
 
 
 class Compaction:

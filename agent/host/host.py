@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from elf.agent.host.sink_host import SinkHost
 
 SLEEP_S_MAX = 1.0
-"""A timer sleeps no longer, so that a step of the clock is noticed."""
+"""The longest sleep of a timer, so that a step of the clock is noticed."""
 DRAIN_S = 0.5
 """How long a stop waits for pending writes."""
 ANSWER_S = 0.1
@@ -121,9 +121,9 @@ class Host:
     # From start to stop.
 
     async def run(self, stop: asyncio.Event) -> Restart | None:
-        """Join the mesh, and serve until `stop` is set or the node has left for good; or until a restart is due, and return that.
+        """Join the mesh, and serve until `stop` is set, the node has left for good, or a restart is due. Returns the restart.
 
-        Raises ConfigError for what is wrong in the file or in the keys, StateError when `state_dir` cannot be used.
+        Raises ConfigError for errors in the file or in the keys, StateError if `state_dir` cannot be used.
         """
         self._loop = asyncio.get_running_loop()
         folder, former = self.config.agent.state_dir, self._former
@@ -141,7 +141,10 @@ class Host:
             agent = self.config.agent
             self.budget = Budget(agent.memory_max, agent.state_dir, resident_bytes, self.memory.bare)
             opened.callback(self.budget.close)
-            self.reading.open(self.config, me.id, self.budget, self.parameters.idle_grace_us, opened)
+            is_lost = former is not None and former.is_lost
+            self.reading.open(
+                self.config, me.id, self.budget, self.parameters.idle_grace_us, opened, is_lost=is_lost
+            )
             await self._begin(me, records)
             self.service = ControlService(self, lambda: OnDisk(folder))
             self._look_at_memory()
@@ -151,8 +154,8 @@ class Host:
         return self._restart
 
     def _begin_life(self, records: Stored, former: Restart | None) -> int:
-        """The number of this life, on disk before any node knows it. At least the clock's seconds, so that a lost disk does not
-        bring an old life back."""
+        """Choose the number of this life, and write it to disk before any other node learns it. It is at least the clock's
+        seconds, so that it is higher than earlier ones even if the disk was lost."""
         written: int = records.get(("node", b""), (0,))[-1]
         above = written if former is None else max(written, former.above)
         self.last_life = written if former is None or former.is_lost else former.last
@@ -162,12 +165,12 @@ class Host:
         return life
 
     def restart(self, how: Restart) -> None:
-        """End this life, so that the process starts the next one like that."""
+        """End this life. The process then starts the next one as `how` states."""
         self._restart = how
         self._left.set()
 
     def _listen(self, life: int, opened: ExitStack) -> Contact:
-        """Open the transport; the contact of this life. Messages are dropped until the node starts."""
+        """Open the transport. Returns the contact of this life. Messages are dropped until the node starts."""
         folder = self.config.agent.state_dir
         key = self.keys.curve_public if self.keys is not None else own_key(folder)
         claim(folder, node_id(key))
@@ -190,6 +193,7 @@ class Host:
             restarted=self._restarted,
             contact_of=self.peers.contact_of,
             refused_for=self.single_instance.refused_for,
+            waits=lambda: self.single_instance.rival is not None,
             unsendable=self._unsendable,
         )
         self.transport.start()
@@ -225,7 +229,7 @@ class Host:
             self._start(records)
         else:
             self._waits = self._loop.create_task(self._wait(records))
-            self._waits.add_done_callback(self._waited)
+            self._waits.add_done_callback(self._wait_ended)
 
     def _start(self, records: Stored) -> None:
         self.is_started = True
@@ -239,7 +243,7 @@ class Host:
         self.transport.reset_backoff()
         self._start(records)
 
-    def _waited(self, done: asyncio.Task[None]) -> None:
+    def _wait_ended(self, done: asyncio.Task[None]) -> None:
         if not done.cancelled() and done.exception() is not None:
             self._failed(self._loop, {"exception": done.exception()})
 
@@ -255,7 +259,7 @@ class Host:
         }
 
     def _found_seed(self) -> None:
-        """A seed that did not answer at the start has answered."""
+        """Join through a seed that answered later than at the start."""
         if self.is_started:
             self.perform(self.node.join(self.seeds.contacts(), self.clock_us()))
 
@@ -265,7 +269,7 @@ class Host:
             await control.start()
         except OSError as error:
             raise StateError(
-                f"{control.path}: {error.strerror}; commands could not reach this agent"
+                f"{control.path}: {error.strerror}; commands could not reach this agent; repair that, or name another state_dir"
             ) from error
         figures = await self._open_metrics()
         looks = asyncio.create_task(self.reading.look_at_columns())
@@ -312,8 +316,8 @@ class Host:
         self.transport.close(GOODBYE_MS)
 
     def _failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """A bug of ours in a node or around it. Its cores can no longer be trusted, and the disk holds only states from before:
-        the process ends without sending anything more, to be started again."""
+        """End the process without sending anything more, after a bug of ours in the node or around it. Its cores can no longer be
+        trusted; the disk holds only earlier states, from which the process can start again."""
         error = context.get("exception")
         if not isinstance(error, Exception):
             loop.default_exception_handler(context)
@@ -378,7 +382,7 @@ class Host:
         found += [problem for source in self.sources.values() for problem in source.problems]
         if self.sinks is not None and self.sinks.is_refused:
             why = self.sinks.refusal or "writes to the disk beside its lake fail"
-            found.append(f"{why}; its windows wait until that is repaired")
+            found.append(f"{why}; windows for this sink wait: free space or repair the disk")
         found += unparsed_sources(self.sources)
         return found
 
@@ -455,7 +459,7 @@ class Host:
             effects = self.node.receive(source, message, self.clock_us())
         except (
             PeerError
-        ) as error:  # faults of peers are refused earlier; here the node may have done half of a step
+        ) as error:  # faults of peers are refused earlier; here the node may have performed half of a step
             raise InternalError(f"{type(message).__name__}: {error}") from error
         self.perform(effects)
 
@@ -482,15 +486,15 @@ class Host:
         if self.is_started and not self.is_over:
             self.perform(self.node.restarted(contact, self.clock_us()))
 
-    def _is_out(self, text: str) -> None:
-        """The agent was revoked, and no other agent talks to it any more: end with the reason, for its operator."""
+    def _end_revoked(self, text: str) -> None:
+        """End with the reason, for the operator: the agent was revoked, and no other agent accepts its connections."""
         if self._failure is None:
             self._failure = ConfigError(f"{self.mesh.bundle}: {text}")
         self._left.set()
 
     def notice(self, notice: Notice) -> None:
         if notice.kind == REVOKED:
-            self._is_out(notice.text)
+            self._end_revoked(notice.text)
             return
         if notice.kind == UNBELIEVED and self.notary is not None:
             notice = replace(notice, text=f"{notice.text}: {self.notary.last_refusal}")
@@ -499,13 +503,13 @@ class Host:
     # Jobs that fail.
 
     def _seat_failed(self, error: Exception, is_news: bool) -> None:
-        """A bug of ours in one job's seat, which the node has dropped. Its memory is freed once the error is handled."""
+        """Print a bug of ours in one job's seat, which the node has dropped, and free its memory once the error is handled."""
         if is_news and is_fault(error):
             traceback.print_exception(error)
         self._loop.call_soon(gc.collect)
 
     def _unsendable(self, job: JobId, error: Exception) -> None:
-        """Report it to the node after the effects that are being performed."""
+        """Report the error to the node after the present effects are performed."""
         self._loop.call_soon(self._not_encoded, job, error)
 
     def _not_encoded(self, job: JobId, error: Exception) -> None:

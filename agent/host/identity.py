@@ -31,7 +31,7 @@ def own_key(folder: Path) -> bytes:
         ) from error
     if len(key) != KEY_BYTES:
         raise StateError(
-            f"{path}: {len(key)} bytes instead of {KEY_BYTES}; delete it, and the agent is a new one"
+            f"{path}: {len(key)} bytes instead of {KEY_BYTES}; delete it to start as a new agent"
         )
     return key
 
@@ -58,7 +58,7 @@ def claim(folder: Path, me: NodeId) -> None:
         )
     if held != me.hex():
         raise StateError(
-            f"{folder}: holds the state of agent {held[:6]}, and these keys make it {short(me)}, whose lines would be counted "
-            "once more; start it with its own keys (elf keys renew keeps them). For a new agent: elf mesh leave, take the old "
-            "logs away, and delete this folder"
+            f"{folder}: holds the state of agent {held[:6]}, but the keys are those of agent {short(me)}, for which all lines "
+            "would be counted again; start the agent with its own keys (elf keys renew keeps them). For a new agent: elf mesh "
+            "leave, take the old logs away, and delete this folder"
         )

@@ -34,26 +34,17 @@ LOOK_S = 1.0
 TRIM_DIVISOR = 32
 """Holes are returned to the system when they have grown by the cap divided by this."""
 TRIM_LOOKS, TRIM_BYTES = 10, 1 << 20
-"""They are also returned every so many looks if they have so many bytes: some may have grown again between two looks."""
+"""Holes of this many bytes are also returned after this many looks, since some may have grown again between two looks."""
 
 
 class Held(Protocol):
-    """What is read of the host. See `elf.agent.host.host.Host`."""
+    """The parts of the host whose memory is read. See `elf.agent.host.host.Host`."""
 
-    @property
-    def node(self) -> MeshNode: ...
-
-    @property
-    def transport(self) -> Any: ...
-
-    @property
-    def store(self) -> Any: ...
-
-    @property
-    def sinks(self) -> Any: ...
-
-    @property
-    def service(self) -> Any: ...
+    node: MeshNode
+    transport: Any
+    store: Any
+    sinks: Any
+    service: Any
 
 
 class Memory:

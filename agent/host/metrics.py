@@ -29,46 +29,21 @@ Family = tuple[str, str, str, list[Sample]]
 
 
 class Host(Protocol):
-    """What the figures are read from. See `elf.agent.host.host.Host`."""
+    """The parts of the host that the figures are read from. See `elf.agent.host.host.Host`."""
 
-    @property
-    def node(self) -> MeshNode: ...
-
-    @property
-    def transport(self) -> Any: ...
-
-    @property
-    def sources(self) -> Mapping[str, Any]: ...
-
-    @property
-    def config(self) -> Any: ...
-
-    @property
-    def budget(self) -> Any: ...
-
-    @property
-    def memory(self) -> Any: ...
-
-    @property
-    def store(self) -> Any: ...
-
-    @property
-    def notice_log(self) -> Any: ...
-
-    @property
-    def sinks(self) -> Any: ...
-
-    @property
-    def notary(self) -> Any: ...
-
-    @property
-    def single_instance(self) -> Any: ...
-
-    @property
-    def started_s(self) -> float: ...
-
-    @property
-    def peers(self) -> Any: ...
+    node: MeshNode
+    transport: Any
+    sources: Any
+    config: Any
+    budget: Any
+    memory: Any
+    store: Any
+    notice_log: Any
+    sinks: Any
+    notary: Any
+    single_instance: Any
+    started_s: float
+    peers: Any
 
     def failing(self) -> Sequence[Failing]: ...
 
@@ -174,7 +149,7 @@ def _number(value: float) -> str:
 def health(host: Host) -> str:
     """ "" if the agent is healthy, else a line for each problem."""
     if host.single_instance.rival is not None:
-        return "another process with its key lives"
+        return "another process with this agent's key is running"
     if not host.node.overlay.joined:
         return "not in the mesh yet: no seed has answered"
     if host.store.is_refused or host.node.is_aside:

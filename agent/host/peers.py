@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from elf.agent.node.mesh_node import MeshNode
+from elf.agent.node.rivals import contact_of
 from elf.jobmaster.directory.job_spec import decode_agent
 from elf.srt.messages.ids import NodeId, short
 from elf.srt.messages.messages import Contact
@@ -25,15 +26,8 @@ class Peers:
         return (decode_agent(item).address or None) if item is not None else None
 
     def contact_of(self, node: NodeId) -> Contact | None:
-        """The process of that node that the overlay knows, or else the one in its advert."""
-        if self.node is None:
-            return None
-        contact = self.node.overlay.member(node)
-        item = self.node.directory.get("agent", node)
-        if item is None or (contact is not None and contact.instance):
-            return contact
-        advert = decode_agent(item)
-        return Contact(node, advert.incarnation, advert.address, 0, advert.instance)
+        """See `elf.agent.node.rivals.contact_of`."""
+        return contact_of(node, self.node.overlay, self.node.directory) if self.node is not None else None
 
     def name_of(self, node: NodeId) -> str:
         """An agent's name and short id, for operators."""
@@ -41,7 +35,7 @@ class Peers:
         return f"{decode_agent(item).name} ({short(node)})" if item is not None else short(node)
 
     def sink_of(self, name: str) -> NodeId | None:
-        """The lowest node that serves the sink. O(agents)."""
+        """The node with the lowest id that serves the sink. O(agents)."""
         if self.node is None:
             return None
         adverts = ((item.name, decode_agent(item)) for item in self.node.directory.items("agent"))

@@ -29,7 +29,7 @@ def serve_mesh(config: Config, notices: Callable[[str], None]) -> int:
 
 
 async def _run(host_after: Callable[[Restart | None], Host]) -> int:
-    """Run one host after the other: a node that has to restart does so within the process."""
+    """Run a host, and after each restart of its node the next one, within this process."""
     stop, exit_code = asyncio.Event(), 0
     loop = asyncio.get_running_loop()
 

@@ -1,4 +1,4 @@
-"""The configured ways into the mesh: each seed is asked repeatedly, at growing intervals, until it has answered once."""
+"""The configured seeds of the mesh: the agent asks each one repeatedly, at growing intervals, until it has answered once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from elf.srt.messages.ids import NodeId, node_id
 from elf.srt.messages.messages import Contact
 
 FIRST_S = 1.0
-"""A start waits so long for answers, so that it joins an existing mesh instead of founding another one."""
+"""Time for which a start waits for answers, so that it joins an existing mesh instead of founding another one."""
 PAUSE_S_MIN, PAUSE_S_MAX = 0.5, 30.0
 
 Ask = Callable[[str], Awaitable[Contact]]
@@ -30,7 +30,7 @@ class Seed(msgspec.Struct):
 
 
 class Seeds:
-    """ask: may raise PeerError. found: called for each seed that answered after `first` had ended."""
+    """Asks the seeds. ask: may raise PeerError. found: called for each seed that answers after `first` has ended."""
 
     def __init__(self, addresses: Sequence[Address], me: NodeId, ask: Ask, found: Callable[[], None]) -> None:
         self.all = [

@@ -6,12 +6,16 @@
     later, a refusal by a neighbour          gives way: restarts, and waits; unless     continues
                                              neighbours have admitted this process,
                                              and its instance is the higher one
+    later, a refusal by the other process    the same, if its instance is the higher    continues
+                                             one and no neighbour has admitted this
+                                             process; else continues
     an advert of a later life than the       the same                                   restarts above that life, with its state
     folder's, signed with the own key                                                   folder counted as lost
     a claim of a later life than this        the same                                   restarts above that life
 
 So a process that was stopped, taken for dead and replaced gives way; and of two that were admitted on two sides of a partition,
-one gives way. A restart here is one within the process: a new `Host`, a new instance, and a higher life.
+one gives way. A process that waits represents no node: it answers no challenge and admits no neighbour, so no two wait for each
+other. A restart here is one within the process: a new `Host`, a new instance, and a higher life.
 """
 
 from __future__ import annotations
@@ -52,28 +56,17 @@ class Restart(msgspec.Struct, frozen=True):
 class Host(Protocol):
     """What `SingleInstance` needs of the process around a node."""
 
-    @property
-    def node(self) -> MeshNode: ...
-
-    @property
-    def transport(self) -> Transport: ...
-
-    @property
-    def instance(self) -> int: ...
-
-    @property
-    def is_started(self) -> bool: ...
-
-    @property
-    def last_life(self) -> int: ...
-
-    @property
-    def memory(self) -> Memory: ...
+    node: MeshNode
+    transport: Transport
+    instance: int
+    is_started: bool
+    last_life: int
+    memory: Memory
 
     def notices(self, text: str) -> None: ...
 
     def restart(self, how: Restart) -> None:
-        """End this host, so that the next one starts like that."""
+        """End this host, so that the next one starts as `how` states."""
 
 
 class SingleInstance:
@@ -107,11 +100,13 @@ class SingleInstance:
                 self._host.notices(f"{self._text(self.rival)}; this one waits until the other has ended")
             await asyncio.sleep(CHECK_S)
 
-    def refused_for(self, address: str, instance: int) -> None:
-        """A neighbour refuses this process, since that one lives."""
+    def refused_for(self, address: str, instance: int, is_itself: bool) -> None:
+        """Handle a refusal of this process because another one lives. is_itself: the other process itself refused, which proves
+        only that it lives."""
         rival = Contact(self._host.transport.id, 0, address, 0, instance)
         if self._host.is_started:
-            self.check_rival(Rival(rival, is_lost=False))
+            if not (is_itself and (self._is_admitted or self._host.instance > instance)):
+                self.check_rival(Rival(rival, is_lost=False))
         elif self.rival is None:
             self.rival = rival
 
@@ -123,8 +118,7 @@ class SingleInstance:
     async def _resolve(self, rival: Rival) -> None:
         host, contact = self._host, rival.contact
         if await self._lives(contact):
-            is_in = host.transport.counters.connections_out > 0
-            if not is_in or host.instance < contact.instance:
+            if not self._is_admitted or host.instance < contact.instance:
                 self._restart(rival, contact)
         elif rival.is_lost:
             host.notices(
@@ -135,6 +129,11 @@ class SingleInstance:
         elif is_above(rival, host.node.life, time()) and monotonic() - self._begun_s >= HEARSAY_S:
             self._begun_s = monotonic()
             self._restart(rival, None)
+
+    @property
+    def _is_admitted(self) -> bool:
+        """Whether neighbours have admitted this process."""
+        return self._host.transport.counters.connections_out > 0
 
     async def _lives(self, rival: Contact) -> bool:
         return rival.instance != 0 and await self._host.transport.instance_at(rival.address) == rival.instance
@@ -152,6 +151,7 @@ class SingleInstance:
 
 
 def forget(folder: Path) -> None:
-    """Delete what in the folder is older than what the mesh knows, as if the disk were lost. Its id and its claim stay."""
+    """Delete the agent's progress from the folder, as if the disk were lost: the mesh knows a later life. The id and the claim
+    stay."""
     for path in (folder / JOURNAL, *folder.glob("source-*")):
         path.unlink(missing_ok=True)

@@ -4,7 +4,7 @@
     PutPart -> gathered in a file beside the first lake -> PartReply; whole: as a Put
 
 Messages that arrive while one batch is being stored form the next, so the lake's writer process runs at most some three times a
-second. Nothing is answered before it is durable: writes to a full or slow lake are retried, and the master repeats unanswered
+second. A window is answered only once it is durable: writes to a full or slow lake are retried, and the master repeats unanswered
 messages, within its own bounds. A crash between lake and ledger leaves only a file, which the next Put of that window writes
 again under the same name.
 
@@ -47,7 +47,8 @@ GATHER_S = 0.25
 RETRY_S = 5.0
 COMPACT_LOOK_S = 60.0
 QUEUE_BYTES_MAX = 64 << 20
-"""Messages beyond this are not answered, so their masters repeat them: four masters with full outboxes."""
+"""Bound on the bytes of queued messages: four masters with full outboxes. Further messages are not answered, so their masters
+repeat them."""
 READERS_MAX = 256
 
 Letter = tuple[NodeId, LedgerRequest | Put | PutPart]
@@ -57,11 +58,10 @@ Records = Mapping[tuple[str, bytes], Sequence[Any]]
 class Host(Protocol):
     """What `SinkHost` needs of the process around a node."""
 
-    @property
-    def node(self) -> MeshNode: ...
+    notices: Callable[[str], None]
 
     @property
-    def notices(self) -> Callable[[str], None]: ...
+    def node(self) -> MeshNode: ...
 
     def clock_us(self) -> int: ...
 
@@ -84,28 +84,26 @@ class SinkHost:
         self._gathering = Gathering(bytes_max, node.life, lambda: OnDisk(beside))
         self._readers: dict[tuple[str, str], PaneReader] = {}
         self._queue: dict[tuple[Any, ...], Letter] = {}
-        self._queued_bytes = 0
+        self.queued_bytes = 0
+        """Bytes of windows that wait for the lakes."""
         self._work: asyncio.Task[None] | None = None
         self._thread = ThreadPoolExecutor(1, "elf-sinks")
         self._compaction = Compaction([lake.directory for lake in self._lakes.values()], time.monotonic())
         self._compact_at = 0.0
-        self._is_refused = False
+        self.is_refused = False
         self.refusal = ""
-        """Why writes to a lake fail at present."""
+        """Whether writes to a lake fail at present, and why."""
         self.stored = 0
         """Windows stored since the start."""
         self._vacancies: dict[JobId, Vacancy] = {}  # jobs whose windows could not be stored
-        self._doubted: dict[JobId, int] = {}  # jobs whose ledgers start again, and the epoch that they served
+        self._reset_ledgers: dict[
+            JobId, int
+        ] = {}  # jobs whose ledgers start again, and the epoch that they served
         host.node.sink = self.take
-
-    @property
-    def queued_bytes(self) -> int:
-        """Bytes of windows that wait for the lakes."""
-        return self._queued_bytes
 
     def take(self, source: NodeId, message: Message) -> None:
         """Take a master's message. Repetitions are dropped while the first one is being processed."""
-        if self._is_away(source, message):
+        if self._is_dropped(source, message):
             return
         if isinstance(message, Put):
             key: tuple[Any, ...] = (source, message.job, message.version, message.start, message.revision)
@@ -113,7 +111,7 @@ class SinkHost:
         elif isinstance(message, LedgerRequest):
             key, size = (source, message.job, message.ballot), 0
         elif isinstance(message, PutPart) and (spec := self._spec(message)) is not None:
-            if wanted(self._of(spec), message):
+            if wanted(self._ledgers_of(spec), message):
                 self._take_part(source, message)
                 return
             key, size = (source, message.job, message.version, message.start, message.revision), 0
@@ -122,15 +120,15 @@ class SinkHost:
         self._enqueue(key, size, source, message)
 
     def _take_part(self, source: NodeId, part: PutPart) -> None:
-        """A part of a window that the ledgers lack. The part is answered at once, the whole window when it is durable."""
+        """Take a part of a window that the ledgers lack. Answer the part at once, and the whole window when it is durable."""
         try:
             put, reply = self._gathering.step(part, self._host.clock_us())
         except (PeerError, OSError) as error:
-            if not self._is_refused:
+            if not self.is_refused:
                 self._host.notices(
                     f"sinks: a part of a large window was refused: {error}; its master sends it again"
                 )
-            self._is_refused = self._is_refused or isinstance(error, OSError)
+            self.is_refused = self.is_refused or isinstance(error, OSError)
             return
         if put is not None:  # its states are on disk, so it does not count in the queue
             self._enqueue((source, put.job, put.version, put.start, put.revision), 0, source, put)
@@ -143,15 +141,15 @@ class SinkHost:
     def _enqueue(
         self, key: tuple[Any, ...], size: int, source: NodeId, message: LedgerRequest | Put | PutPart
     ) -> None:
-        if key in self._queue or self._queued_bytes + size > QUEUE_BYTES_MAX:
+        if key in self._queue or self.queued_bytes + size > QUEUE_BYTES_MAX:
             return
         self._queue[key] = (source, message)
-        self._queued_bytes += size
+        self.queued_bytes += size
         if self._work is None:
             self._work = asyncio.get_running_loop().create_task(self._serve())
 
     async def close(self) -> None:
-        """Stop. Masters send messages that are not durable yet to the next life."""
+        """Stop. Masters repeat messages that are not durable yet, for the next life."""
         if self._work is not None:
             self._work.cancel()
             await asyncio.gather(self._work, return_exceptions=True)
@@ -162,7 +160,7 @@ class SinkHost:
         try:
             while self._queue:
                 await asyncio.sleep(GATHER_S)
-                letters, self._queue, self._queued_bytes = list(self._queue.values()), {}, 0
+                letters, self._queue, self.queued_bytes = list(self._queue.values()), {}, 0
                 await self._take_batch(letters)
                 self._compact()
         finally:
@@ -199,7 +197,7 @@ class SinkHost:
 
     # Jobs that fail.
 
-    def _is_away(self, source: NodeId, message: Message) -> bool:
+    def _is_dropped(self, source: NodeId, message: Message) -> bool:
         """Whether messages of that job, or those of this master, are dropped now."""
         job = getattr(message, "job", b"")
         vacancy = self._vacancies.get(job)
@@ -222,7 +220,7 @@ class SinkHost:
         )
         is_news = vacancy.failed(error, now, source)
         served = [ledger.fence[0] for ledger in self._ledgers.pop(spec.id, {}).values()]
-        self._doubted[spec.id] = max([self._doubted.get(spec.id, 0), *served])
+        self._reset_ledgers[spec.id] = max([self._reset_ledgers.get(spec.id, 0), *served])
         for lake in self._lakes.values():
             lake.discard(spec.name)
         if is_news:
@@ -240,7 +238,7 @@ class SinkHost:
     async def _in_thread(self, do: Callable[..., Any], *about: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._thread, do, *about)
 
-    def _of(self, spec: JobSpec) -> list[Ledger]:
+    def _ledgers_of(self, spec: JobSpec) -> list[Ledger]:
         """The job's open ledgers."""
         known = self._ledgers.get(spec.id, {})
         return [known[name] for name in self._names(spec) if name in known]
@@ -261,7 +259,8 @@ class SinkHost:
         letters: Sequence[tuple[Letter, JobSpec]],
         failed: dict[JobId, tuple[JobSpec, NodeId, Exception]],
     ) -> list[tuple[Letter, JobSpec, list[PaneState]]]:
-        """The messages that can be served, with the states to store; opens their ledgers. An unknown version stays unanswered."""
+        """Open the ledgers of messages. Returns the messages that can be served, with the states to store; a message of an
+        unknown version is not answered."""
         found = []
         for (source, message), spec in letters:
             known = self._ledgers.get(message.job, {})
@@ -282,7 +281,7 @@ class SinkHost:
         return found
 
     def _open(self, spec: JobSpec, name: str) -> Ledger:
-        """The ledger as on disk. One from a life with one ledger for all lakes counts for each lake that has files of the job."""
+        """The ledger from disk. A ledger of a life with one for all lakes counts for each lake that has files of the job."""
         ledger = Ledger(spec.id, key_of(spec.id, name))
         epoch = self._lakes[name].next_epoch(spec.name) - 1
         records = self._records.get(key_of(spec.id, name)) or (
@@ -292,15 +291,15 @@ class SinkHost:
             ledger.restore(records)
         elif epoch >= 0:
             ledger.fence = above_all(epoch)
-        if spec.id in self._doubted:
-            ledger.fence = max(ledger.fence, above_all(max(epoch, self._doubted[spec.id])))
+        if spec.id in self._reset_ledgers:
+            ledger.fence = max(ledger.fence, above_all(max(epoch, self._reset_ledgers[spec.id])))
         return ledger
 
     def _states(self, put: Put, spec: JobSpec) -> list[PaneState] | None:
         """Raises PeerError."""
         reader = self._reader(put.version, spec)
         if reader is None:
-            return [] if put.status == WITHDRAWN else None  # of a version that no lake can write any more
+            return [] if put.status == WITHDRAWN else None  # no lake can write windows of a dropped version
         states = reader.states(put)
         for state in states:
             check_pane(state)
@@ -326,19 +325,19 @@ class SinkHost:
         specs: Mapping[str, tuple[JobSpec, NodeId]],
         failed: dict[JobId, tuple[JobSpec, NodeId, Exception]],
     ) -> bool:
-        """Whether all lakes are durable, except for failing jobs. A failure of a lake is reported once."""
+        """Flush the lakes. Returns whether all are durable, except for failing jobs. Reports a failure of a lake once."""
         for name, lake in self._lakes.items():
             try:
                 self._flush_lake(lake, specs, failed)
             except OSError as error:
                 refusal = f"sink {name}: {cause(error)}"
                 if refusal != self.refusal:
-                    self._host.notices(f"{refusal}; its windows wait, trying again every {RETRY_S:.0f} s")
-                self._is_refused, self.refusal = True, refusal
+                    self._host.notices(f"{refusal}; its windows wait, and are retried every {RETRY_S:.0f} s")
+                self.is_refused, self.refusal = True, refusal
                 return False
-        if self._is_refused:
+        if self.is_refused:
             self._host.notices("sinks: all windows are stored again")
-        self._is_refused, self.refusal = False, ""
+        self.is_refused, self.refusal = False, ""
         return True
 
     @staticmethod
@@ -368,11 +367,6 @@ class SinkHost:
                 if job in specs:
                     spec, source = specs[job]
                     failed[spec.id] = spec, source, error
-
-    @property
-    def is_refused(self) -> bool:
-        """Whether writes to a lake fail at present."""
-        return self._is_refused
 
     def _compact(self) -> None:
         moment = time.monotonic()

@@ -32,14 +32,9 @@ COLUMNS_S = 10.0
 class Host(Protocol):
     """What `SourceThreads` needs of the process around a node."""
 
-    @property
-    def node(self) -> MeshNode: ...
-
-    @property
-    def notices(self) -> Callable[[str], None]: ...
-
-    @property
-    def is_over(self) -> bool: ...
+    node: MeshNode
+    notices: Callable[[str], None]
+    is_over: bool
 
     def clock_us(self) -> int: ...
 
@@ -63,8 +58,16 @@ class SourceThreads:
             self._share = CpuShare(cpu_max, time.process_time(), time.monotonic())
 
     def open(
-        self, config: Config, me: NodeId, budget: Budget, idle_grace_us: Micros, opened: ExitStack
+        self,
+        config: Config,
+        me: NodeId,
+        budget: Budget,
+        idle_grace_us: Micros,
+        opened: ExitStack,
+        *,
+        is_lost: bool,
     ) -> None:
+        """is_lost: the agent ran before, and its notes were deleted; files that exist now do not count as older than it."""
         for section in config.sources:
             self.sources[section.name] = MeshSource(
                 section.name,
@@ -76,7 +79,7 @@ class SourceThreads:
                 config.agent.state_dir,
                 agent=config.agent.name,
                 idle_grace_us=idle_grace_us,
-                start=section.start,
+                start="beginning" if is_lost else section.start,
             )
             self._columns[section.name] = SeenColumns(section.format, section.paths)
             thread = self._threads[section.name] = ThreadPoolExecutor(1, f"elf-{section.name}")
@@ -126,9 +129,7 @@ class SourceThreads:
             self._host.perform(self._host.node.read_failed(read.job, error, self._host.clock_us()))
             return
         traceback.print_exception(error)
-        self._host.notice(
-            Notice("read", f"reading failed ({error}), see the traceback above; it is tried again")
-        )
+        self._host.notice(Notice("read", f"reading failed ({error}), see the traceback above; it is retried"))
         asyncio.get_running_loop().call_later(READ_RETRY_S, self.read, read)
 
     async def look_at_columns(self) -> None:

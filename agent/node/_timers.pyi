@@ -1,7 +1,7 @@
 from elf.agent.node.timers import Timed
 
 class Timers:
-    """A queue of cores by deadline. `watch` a core whenever it may have an earlier one. O(log n) each.
+    """A queue of cores by deadline. `watch` a core whenever its deadline may be earlier than before. O(log n) each.
 
     A deadline that has moved later leaves its entry in place; `refresh` moves the entry, or `due` does when its time comes. A
     deadline that has moved earlier gets a second entry, which voids the first. Cores are compared by identity, and have one
@@ -19,8 +19,8 @@ class Timers:
         """Remove a core, and keep no reference to it. O(1)."""
 
     def refresh(self) -> None:
-        """Move entries at the front whose deadlines have moved later. Where many have, this saves a node most of its needless
-        wake-ups. O(log n) for each entry that is moved."""
+        """Move entries at the front whose deadlines have moved later. If many have, this saves a node most needless wake-ups.
+        O(log n) for each entry that is moved."""
 
     def is_watched(self, core: Timed) -> bool:
         """Whether `due` will return the core when its deadline comes."""

@@ -15,21 +15,22 @@ of the source go in; reads for the source, requests to the master and bundles fo
     -----------------------------  -------------------------------------------------------------------------------------
     Commit                         drop those bundles; files that they closed are finished
     Split, all of it is in the log the same as Commit
-    Split with positions           drop all that is kept, read again from there (or from where the bundle began: that fits)
+    Split with positions           drop all that is kept; read again from there (files without one: where kept bundles begin)
     Split, another schedule        likewise, under that schedule
-    Split without a bundle         its positions are past what was read here, so not by this worker: notice; drop all that is
-                                   kept; ASKING
+    Split that names no bundle,    notice, since another process may have moved these positions; drop all that is kept; ASKING
+    positions past what was read
     Split without positions,       drop all that is kept; ASKING
     or too much kept
     Commit overdue                 ASKING, without dropping anything
     a higher ballot                name all closed files again, since that master may not know their ends
     Resend                         send those kept bundles again, marked `again`
-    Control, with a newer schedule read again under it what is being read; with a lane: Hello for its ends, while work goes on
+    Control, with a newer schedule repeat the outstanding Read under it; with a lane: Hello for its ends, while work continues
     reducer without room           no cut; the next cut covers more
 
-The worker never decides what counts: it may always drop its bundles and read again, or send them twice. Lines that the master has
-not committed are still in the source, and lines that it has committed do not fit a second time. A new master that knows less than
-its predecessor is no special case: this worker's spans are ahead of it, are split, and are read again.
+The worker never decides which lines count: it may always drop its bundles and read again, or send them twice. Lines that the
+master has not committed are still in the source, and lines that it has committed do not fit a second time. A new master that
+knows less than its predecessor is no special case: it splits this worker's bundles, which are ahead of its positions, and the
+worker reads them again.
 
 Invariants
 - A bundle has a span for every file that is open or whose end is not committed. The spans of a file are adjacent since bundles
@@ -45,6 +46,7 @@ from enum import Enum
 
 from elf.agent.node.kept_bundles import KeptBundles
 from elf.agent.node.reading_places import ReadingPlaces
+from elf.jobmaster.log.schedule import number_of
 from elf.srt.messages.bundles import Promises, in_log, wrongly_cut
 from elf.srt.messages.effects import Effect, Notice, Read, Route
 from elf.srt.messages.events import Cut
@@ -76,7 +78,7 @@ from elf.srt.messages.messages import (
 from elf.srt.messages.parameters import Parameters
 
 OVERDUE_PARKS = 4
-"""A bundle that is neither committed nor split after so many times park_us has been lost on the way."""
+"""A bundle that is neither committed nor split within this many times park_us has been lost on the way."""
 ASK_DOUBLINGS = 5
 """Hello is repeated after ask_us, doubling up to 32 times that: 10,000 workers without a master send 1,600 messages a second."""
 
@@ -146,7 +148,9 @@ class DeltaWorker:
         self.schedule: Schedule = ()
         self._ballot: Ballot = NO_BALLOT
         self._learned: Ballot = NO_BALLOT  # of the master whose schedule this is
-        self._proven: Ballot = NO_BALLOT  # of the master that has committed a bundle that was cut for it
+        self._proven: Ballot = (
+            NO_BALLOT  # of the last master that committed a bundle cut under its own ballot
+        )
         self._promises = Promises()
         self._since_us: Micros = 0
         self._left_out_us: Micros = 0  # `_since_us` of the outstanding Read
@@ -203,7 +207,7 @@ class DeltaWorker:
         return []
 
     def cut(self, cut: Cut, now: int) -> list[Effect]:
-        """The source's answer to a Read becomes a bundle. O(files of this worker)."""
+        """Make a bundle of the source's answer to a Read. O(files of this worker)."""
         self._set_clock(now)
         if cut.request != self._request or self._reading is None:
             return []
@@ -230,7 +234,7 @@ class DeltaWorker:
         return effects
 
     def _forget_sent(self, now: int) -> list[Effect]:
-        """Too much is kept. The bundles are sent nevertheless; otherwise a single cut above the bound would never be sent."""
+        """Too much is kept: drop it, but send the queued bundles; otherwise a single cut above the bound would never be sent."""
         out = self._kept.take()
         effects = self._ask(now)
         self._kept.out = out
@@ -243,7 +247,7 @@ class DeltaWorker:
         return []
 
     def continue_from(self, former: DeltaWorker) -> None:
-        """This life had a worker of the job before: continue its numbers."""
+        """Continue the numbers of the worker that this node had for the job earlier in the same life."""
         self._count, self._request = former._count, former._request
         self._promises = former._promises
 
@@ -314,7 +318,7 @@ class DeltaWorker:
             self.until_us, self._unread = max(now, cut.watermark_us) + 1, cut.ends_unread
 
     def _read(self, lane: int | None, now: int) -> list[Effect]:
-        """Request a cut of the source; an earlier request is void."""
+        """Request a cut of the source; the answer to an earlier request is then ignored."""
         if lane is None or not self._room():
             return []
         self._request += 1
@@ -322,7 +326,7 @@ class DeltaWorker:
         self._left_out_us = self._since_us
         self._cut_at = None
         positions = {slot: position for slot, position in self._places.at.items() if slot[2] == lane}
-        number = _number(self.schedule)
+        number = number_of(self.schedule)
         if lane == 0:
             return [Read(self._job, self._request, number, positions, self._since_us)]
         stretch = self._places.lanes[lane]
@@ -364,8 +368,8 @@ class DeltaWorker:
         self._kept.add(bundle)
 
     def _mark_gap(self, cut: Cut, covered: dict[Slot, Span], now: int) -> None:
-        """Where a loss is reported before the watermark has passed the lost lines, mark each bundle as a gap until it has. A
-        watermark promised while no line could be parsed is marked, too."""
+        """Where a loss is reported before the watermark has passed the lost lines, mark each bundle with GAP until the watermark
+        has. Also mark a bundle whose watermark advanced while no line could be parsed."""
         is_open = any(not self._places.at[slot].closed for slot in cut.gaps)
         lost_until = max(self._places.lost_until(covered), now if is_open else 0)
         if lost_until > self._watermark:
@@ -408,12 +412,12 @@ class DeltaWorker:
         self._since_us = min(self._since_us, split.since_us)
         if in_log(bundle.contributions, positions) and not wrongly_cut(bundle, split):
             return effects + self._committed((split.id,), now, split.ballot)
-        if not positions and bundle.schedule == _number(self.schedule):
+        if not positions and bundle.schedule == number_of(self.schedule):
             return effects + self._ask(now)
         return effects + self._rewind(bundle, positions, now)
 
     def _known_places(self, split: Split, now: int) -> list[Effect]:
-        """A Split that names no bundle lists the master's positions. If one is past what was read here, request positions
+        """A Split that names no bundle lists the master's positions. If one is past what this worker has read, request positions
         again."""
         past = [slot for slot, position in split.positions if self._places.is_past(slot, position)]
         if not past or self.state is not State.FOLLOWING or split.ballot < self._ballot:
@@ -421,8 +425,8 @@ class DeltaWorker:
         return self._moved(split) + self._ask(now)
 
     def _moved(self, split: Split) -> list[Effect]:
-        """A notice if committed positions moved that this worker's bundles did not move. A former life may have read further, and
-        so may this one before it dropped its bundles, so there is no notice soon after that."""
+        """A notice if committed positions are past what this worker's bundles cover. A former life may have read further, and so
+        may this one before it dropped its bundles: so there is no notice soon after a start or a drop."""
         moved = [
             slot
             for slot, position in split.positions
@@ -432,8 +436,8 @@ class DeltaWorker:
             return []
         text = (
             f"{len(moved)} of this agent's files are counted further than this run of it has reported. An earlier run may have "
-            "reported them, as before its state folder was lost or restored: then all is well. If there was none, another "
-            "process reports in its name: find agents that should not run, and revoke their keys (`elf keys revoke`)"
+            "reported them, for example before its state folder was lost or restored: then nothing is wrong. If there was none, "
+            "another process reports in its name: find agents that should not run, and revoke their keys (`elf keys revoke`)"
         )
         return [Notice("place", text, self._me)]
 
@@ -456,7 +460,7 @@ class DeltaWorker:
     # Requests to the master.
 
     def _ask(self, now: int, forget: bool = True) -> list[Effect]:
-        """Positions are unknown: Hello until a Welcome comes."""
+        """Request positions: repeat Hello until a Welcome comes."""
         if forget:
             self._forget()
         self.state = State.ASKING
@@ -502,17 +506,17 @@ class DeltaWorker:
     def _note_lanes(self, welcome: Welcome) -> None:
         """The lanes are known; do not request them again under this schedule."""
         self._lanes_wanted = False
-        self._lanes_known = (welcome.ballot, _number(welcome.schedule))
+        self._lanes_known = (welcome.ballot, number_of(welcome.schedule))
 
     def _control(self, control: Control, now: int) -> list[Effect]:
-        """A new schedule. The master repeats it while its lane is open; a Split may have brought the schedule before."""
-        before = _number(self.schedule)
+        """Take a schedule. The master repeats it while its lane is open; a Split may have brought the schedule before."""
+        before = number_of(self.schedule)
         if not self._learn(control.ballot, control.schedule) or self.state is not State.FOLLOWING:
             return []
         effects: list[Effect] = []
-        if _number(self.schedule) != before:
+        if number_of(self.schedule) != before:
             effects += self._read(self._reading, now)
-        is_known = self._lanes_known >= (control.ballot, _number(control.schedule))
+        is_known = self._lanes_known >= (control.ballot, number_of(control.schedule))
         if control.lane_us and self._places.lanes and self._lanes_known[0] < control.ballot:
             return self._ask(now)  # another master may lack parts of the lane that the last one had committed
         if control.lane_us and not is_known and not self._lanes_wanted:
@@ -523,11 +527,11 @@ class DeltaWorker:
         return effects
 
     def _learn(self, ballot: Ballot, schedule: Schedule) -> bool:
-        """Adopt a schedule, unless it or its master is older than the known one (then False).
+        """Adopt a schedule. False: it is not adopted, since it or its master is older than the known one.
 
-        Numbers are in order under one master only: the log of a new master may have an older schedule.
+        Schedule numbers only grow under one master; the log of a new master may have an older schedule.
         """
-        is_older = ballot == self._learned and _number(schedule) < _number(self.schedule)
+        is_older = ballot == self._learned and number_of(schedule) < number_of(self.schedule)
         if ballot < self._ballot or is_older:
             return False
         self._note_ballot(ballot)
@@ -590,7 +594,3 @@ class DeltaWorker:
         if self.state in (State.ASKING, State.PARTING):
             assert self._ask_at is not None, "no repetition is scheduled"
         self._places.check()
-
-
-def _number(schedule: Schedule) -> int:
-    return schedule[-1].number if schedule else 0

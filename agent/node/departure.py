@@ -1,4 +1,4 @@
-"""The departure of a node that leaves for good: time for its last advert to spread."""
+"""The departure of a node that leaves for good: the time in which its last advert spreads."""
 
 from __future__ import annotations
 
@@ -17,6 +17,6 @@ class Departure:
         self.deadline = now + self._span_us
 
     def tick(self, now: int) -> list[Effect]:
-        """The time is up."""
+        """The departure is over."""
         self.is_over, self.deadline = True, None
         return []

@@ -11,11 +11,11 @@ from elf.srt.messages.ids import JobId, NodeId
 from elf.srt.messages.messages import Message
 
 EARLY_MAX = 1_000
-"""A second of messages of a busy link. Beyond that the link begins anew."""
+"""A second of messages of a busy link. If more wait, the link that delivered the last one begins anew."""
 
 
 class EarlyMessages:
-    """In the order of their arrival, from all links. Kept, since a link delivers each message only once."""
+    """Early messages of all links, in the order of their arrival. They are kept because a link delivers each only once."""
 
     __slots__ = ("_waiting",)
 

@@ -14,35 +14,30 @@ same after a failure (`elf.agent.node.seats`), with the records on the disk.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
 from elf.agent.node.delta_worker import DeltaWorker, State
+from elf.agent.node.lakes import Lakes, SinkOf
 from elf.agent.node.timers import Timed
 from elf.cbt.budget import Budget
 from elf.jobmaster.directory.directory import Directory
-from elf.jobmaster.directory.job_spec import (
-    AgentAdvert,
-    JobSpec,
-    ballot_item,
-    ballot_of,
-    decode_agent,
-    decode_job,
-)
-from elf.jobmaster.directory.known_schedule import KnownSchedule, decode_schedule, schedule_item
-from elf.jobmaster.log.entries import AnyEntry
+from elf.jobmaster.directory.job_items import JobItems
+from elf.jobmaster.directory.job_spec import JobSpec, ballot_item
+from elf.jobmaster.directory.known_schedule import schedule_item
 from elf.jobmaster.log.handover import Offering, Unshared
 from elf.jobmaster.log.job_log import Promise
 from elf.jobmaster.log.job_state import JobState
 from elf.jobmaster.log.phases import Role, Serve, StepDown
 from elf.jobmaster.log.schedule import AFTER_ALL
-from elf.jobmaster.log.succession import Succession
+from elf.jobmaster.log.succession import OF_LOGS, Succession
 from elf.jobmaster.master.master import Master
 from elf.srt.messages import messages as m
 from elf.srt.messages import results as r
 from elf.srt.messages.effects import Effect, Post, Send, Write
 from elf.srt.messages.events import Cut
 from elf.srt.messages.ids import JobId, NodeId
-from elf.srt.messages.messages import Ballot, Item, Message, Micros
+from elf.srt.messages.messages import Ballot, Item, Message
 from elf.srt.messages.parameters import Parameters
 from elf.srt.tree.reduce import Reducer
 from elf.srt.tree.tree import TreeSeat
@@ -50,27 +45,10 @@ from elf.srt.tree.tree import TreeSeat
 if TYPE_CHECKING:
     from random import Random
 
-SinkOf = Callable[[str], NodeId | None]
-"""Name of a job's sink in its spec -> the node to which windows are sent; None if that sink keeps no ledger."""
-
 Core = TreeSeat | Reducer | DeltaWorker | Succession | Master | Offering
 
 _TREE = {m.Adopt, m.Path, m.Refuse, m.Size, m.Leave}
-OF_LOGS = frozenset(
-    {
-        m.Append,
-        m.Install,
-        m.PieceRequest,
-        m.StatePiece,
-        m.Held,
-        m.StateRequest,
-        m.StateReport,
-        m.Fetch,
-        m.Handover,
-    }
-)
-"""Messages whose answers promise something, and promises are written to disk."""
-_LEDGER = {r.LedgerReport, r.PutReply, r.PartReply}
+_TO_MASTER = {m.Hello, m.Goodbye, r.LedgerReport, r.PutReply, r.PartReply, r.Watch}
 _ANSWERS = {m.Commit, m.Split, m.Resend, m.Hold, m.Welcome}
 """Messages for reducer and worker only, unless they carry a new ballot."""
 
@@ -97,6 +75,7 @@ class JobSeat:
         former: JobSeat | None = None,
         revoked: Set[NodeId] = frozenset(),
         ended: Set[NodeId] = frozenset(),
+        knows_agents: Callable[[bool], bool] = lambda was_served: True,
     ) -> None:
         self.job: JobId = spec.id
         self.spec, self.me = spec, me
@@ -109,8 +88,8 @@ class JobSeat:
             self.worker = DeltaWorker(self.job, me, life, parameters, lambda: self.reducer.has_room)
         self._life, self._instance = life, instance
         self._rng, self._has_credit = rng, has_credit
-        self._parameters, self._sink_of, self._stores_states = parameters, sink_of, stores_states
-        self._served: list[tuple[str, NodeId]] = []  # lakes that the master knows, and the sink of each
+        self._parameters, self._stores_states = parameters, stores_states
+        self._lakes = Lakes(sink_of)
         # As master, with a log that lost to another one, which lacks what this one published.
         self._served_on = False
         self.master: Master | None = None
@@ -124,8 +103,10 @@ class JobSeat:
         self.is_stirred = True
         """Whether cores other than those of `_flow` may have changed."""
         self._gather()
-        self._directory, self._budget, self._revoked, self._ended = directory, budget, revoked, ended
-        self._items: list[Item] = []
+        self._budget, self._revoked, self._ended = budget, revoked, ended
+        self._knows_agents = knows_agents
+        self._held = JobItems(directory, self.job)
+        self._items: list[Item] = []  # to be spread
         self._now = 0
 
     def _make(self) -> None:
@@ -196,13 +177,8 @@ class JobSeat:
     def write_anew(self) -> list[Effect]:
         """Records that were left out while disk writes failed: the highest known ballot and, if so, that there is no log."""
         promise = Promise(self.succession.highest)
-        kinds = ("ballot",) if self.succession.state is not None else ("ballot", "log")
+        kinds = ("ballot",) if self.succession.replica.log.state is not None else ("ballot", "log")
         return [Write((kind, self.job), promise, replace=True) for kind in kinds]
-
-    @property
-    def until_us(self) -> Micros:
-        """Once this node's worker has ended: none of its lines is at or past this."""
-        return self.worker.until_us if self.worker is not None else 0
 
     @property
     def is_replica(self) -> bool:
@@ -232,59 +208,45 @@ class JobSeat:
         if self.is_stopped:
             return effects
         self.is_stirred = True
-        item = self._directory.get("job", self.job)
-        is_new = item is not None and item.body != self.spec.encode()
-        if item is not None and is_new:
-            self.spec = decode_job(item)
-        if item is None or self.spec.stopped:  # None: its signer was revoked
+        spec, known = self._held.spec(self.spec), self.spec
+        self.spec = spec or known
+        if spec is None or spec.stopped:
             return self._stop(now)
-        if is_new and self.master is not None:
-            effects += self.master.spec_changed(self.spec, now)
-        if self.master is not None and (sinks := self._sinks()) != self._served:
-            fresh = {sink for name, sink in sinks if (name, sink) not in self._served}
-            self._served = sinks
-            effects += self.master.serve_sinks([sink for _, sink in sinks], now, fresh)
-        ballot = self._directory.get("ballot", self.job)
-        if ballot is not None:
-            effects += self._note_ballot(ballot_of(ballot), now)
         if self.master is not None:
-            effects += self.master.adverts(self._adverts(), now)
-            effects += self.master.forget(self._revoked, now)
-        return effects
+            if spec is not known:
+                effects += self.master.spec_changed(spec, now)
+            if (fresh := self._lakes.look(spec.sinks)) is not None:
+                effects += self.master.serve_sinks(self._lakes.sinks, now, fresh)
+        effects += self._note_ballot(self._held.ballot(), now)
+        return effects + self._note_agents(now)
+
+    def _note_agents(self, now: int) -> list[Effect]:
+        if self.master is None:
+            return []
+        agents = self._held.agents(self.spec.source)
+        return self.master.adverts(agents, now) + self.master.forget(self._revoked, now)
 
     def _stop(self, now: int) -> list[Effect]:
         """The job has ended. Workers below are notified down the tree, so that they stop soon; the directory makes sure of it."""
         if self.worker is not None:
             self.worker.end()
-        promise = Promise(self.succession.highest)
-        effects = self.tree.multicast(m.Stop(self.job, promise.ballot)) + self.tree.leave(now)
-        for kind in ("ballot", "log"):
-            effects.append(Write((kind, self.job), promise, replace=True))
+        effects = self.tree.multicast(m.Stop(self.job, self.succession.highest)) + self.tree.leave(now)
         self.empty()
-        return effects
+        return effects + self.write_anew()
 
     def empty(self) -> None:
         """Drop everything but the numbers that this life must not reuse. No core has a deadline or answers any more."""
-        tree, reducer, offering, worker = self.tree, self.reducer, self.offering, self.worker
-        state, promise = self.succession.state, Promise(self.succession.highest)
+        former, worker, state = copy(self), self.worker, self.succession.replica.log.state
         self._make()
-        self.tree.continue_from(tree)
-        self.reducer.continue_from(reducer)
-        self.offering.continue_from(offering)
-        self.succession.restore([promise])
         if worker is not None:
             self.worker = DeltaWorker(self.job, self.me, self._life, self._parameters)
-            self.worker.continue_from(worker)
-            self.worker.end()
             self.worker.until_us = worker.until_us
+        self._continue_from(former)
+        if self.worker is not None:
+            self.worker.end()
         self.is_stopped, self.master, self.cores, self._flow = True, None, (), ()
         if isinstance(state, JobState):
             state.close()
-
-    def _adverts(self) -> list[tuple[NodeId, AgentAdvert]]:
-        """Agents that follow the job's source, or did until they left. O(agents): only a master calls this."""
-        adverts = ((item.name, decode_agent(item)) for item in self._directory.items("agent"))
-        return [(node, advert) for node, advert in adverts if self.spec.source in advert.sources]
 
     def closest(self, is_closest: bool, neighbours: Sequence[NodeId], now: int) -> list[Effect]:
         """The overlay's report: whether this node is the closest to the job's id."""
@@ -329,7 +291,7 @@ class JobSeat:
             return self.tree.step(source, message, now)
         if kind in OF_LOGS:
             return self.succession.step(source, message, now)
-        if kind in _LEDGER:
+        if kind in _TO_MASTER:
             return self.master.step(source, message, now) if self.master is not None else []
         step = _STEPS.get(kind)
         return step(self, source, message, now) if step is not None else []
@@ -356,8 +318,6 @@ class JobSeat:
 
     def take_items(self) -> list[Item]:
         """Items that the directory should spread, since the last call."""
-        if not self._items:
-            return []
         taken, self._items = self._items, []
         return taken
 
@@ -375,18 +335,18 @@ class JobSeat:
         return self.reducer.offer(source, message, now)
 
     def _on_commit(self, source: NodeId, message: m.Commit, now: int) -> list[Effect]:
-        return self._note_ballot(message.ballot, now) + self.reducer.committed(
-            message.ids, message.ballot, now
-        )
+        effects = self._note_ballot(message.ballot, now)
+        return effects + self.reducer.committed(message.ids, message.ballot, now)
 
     def _on_split(self, source: NodeId, message: m.Split, now: int) -> list[Effect]:
         return self._note_ballot(message.ballot, now) + self.reducer.split(message, now)
 
-    def _on_resend(self, source: NodeId, message: m.Resend, now: int) -> list[Effect]:
-        return self.reducer.resend(message, now) if source == self.tree.parent else []
-
-    def _on_hold(self, source: NodeId, message: m.Hold, now: int) -> list[Effect]:
-        return self.reducer.hold(message, now) if source == self.tree.parent else []
+    def _on_demand(self, source: NodeId, message: m.Resend | m.Hold, now: int) -> list[Effect]:
+        if source != self.tree.parent:
+            return []
+        if isinstance(message, m.Resend):
+            return self.reducer.resend(message, now)
+        return self.reducer.hold(message, now)
 
     def _on_control(self, source: NodeId, message: m.Control | m.Stop, now: int) -> list[Effect]:
         if source not in (self.tree.parent, self.me):
@@ -397,20 +357,9 @@ class JobSeat:
     def _on_worker(self, source: NodeId, message: m.Welcome | m.Farewell, now: int) -> list[Effect]:
         return self.worker.step(message, now) if self.worker is not None else []
 
-    def _on_hello(self, source: NodeId, message: m.Hello, now: int) -> list[Effect]:
-        return self.master.hello(message, now) if self.master is not None else []
-
-    def _on_watch(self, source: NodeId, message: r.Watch, now: int) -> list[Effect]:
-        return self.master.watch(message, now) if self.master is not None else []
-
     def _on_tree_request(self, source: NodeId, message: m.TreeRequest, now: int) -> list[Effect]:
-        tree = self.tree
-        is_master = self.master is not None
-        report = m.TreeReport(self.job, message.number, is_master, tree.parent or b"", tuple(tree.children))
-        return [Send(source, report)]
-
-    def _on_goodbye(self, source: NodeId, message: m.Goodbye, now: int) -> list[Effect]:
-        return self.master.goodbye(message, now) if self.master is not None else []
+        about = self.master is not None, self.tree.parent or b"", tuple(self.tree.children)
+        return [Send(source, m.TreeReport(self.job, message.number, *about))]
 
     def _note_ballot(self, ballot: Ballot, now: int) -> list[Effect]:
         if ballot <= self.succession.highest:
@@ -452,20 +401,20 @@ class JobSeat:
         """Changes of the master, and of this node's place in the tree."""
         if self.master is not None and self.master.fence is not None:
             effects += self._note_ballot(self.master.fence, now)  # a sink serves another master
-        if self.succession.has_news:
+        if self.succession.news:
             self._from_succession(now, effects)
         changes = self.tree.take_changes()
-        self.reducer.levels = self.tree.height - 1
+        self.reducer.levels = self.tree.subtree.height - 1
         if changes is not None:
             effects += self.reducer.children_changed(self.tree.children)
             if changes.parent and self.master is None:
                 effects += self.reducer.parent_changed(self.tree.parent, False, now)
 
     def _from_succession(self, now: int, effects: list[Effect]) -> None:
-        committed = self.succession.take_committed()
+        committed = self.succession.news.take_committed()
         if committed and self.master is not None:
             effects += self.master.committed(committed, now)
-        for change in self.succession.take_changes():
+        for change in self.succession.news.take_changes():
             if isinstance(change, Serve):
                 effects += self._serve(change, now)
             else:
@@ -474,28 +423,29 @@ class JobSeat:
             state, ballot = self.master.state, self.master.ballot
             self._items.append(schedule_item(self.job, ballot, state.spec, schedule))
 
-    def _sinks(self) -> list[tuple[str, NodeId]]:
-        """The job's lakes that some node serves. One node may have several."""
-        return [(name, sink) for name in self.spec.sinks if (sink := self._sink_of(name)) is not None]
-
     def _serve(self, serve: Serve, now: int) -> list[Effect]:
         assert isinstance(serve.state, JobState)
         self.takeovers += 1
-        self._served = self._sinks()
+        self._lakes.look(self.spec.sinks)
+        # The former node may have taken the log over and never served: what masters before it published is unknown then.
+        served = serve.state.served
+        has_served = (served[0] + 1, m.node_of(served)) == (serve.ballot[0], serve.former)
+        is_gone = serve.handed_on or serve.former in self._ended
         self.master = Master(
             self.spec,
             serve.state,
             serve.ballot,
             self._parameters,
-            self._propose,
+            lambda entry: self.succession.propose(entry, self._now),
             self._budget,
-            [sink for _, sink in self._served],
+            self._lakes.sinks,
             room=lambda: self.succession.room,
             stores_states=self._stores_states,
-            known_schedule=self._known_schedule(),
+            known_schedule=self._held.schedule(),
             losses=lambda: self.succession.losses,
             unshared=self._unshared,
-            handed_on=not self._served_on and (serve.handed_on or serve.former in self._ended),
+            knows_agents=self._knows_agents,
+            handed_on=has_served and is_gone and not self._served_on,
         )
         self._served_on = False
         self._gather()
@@ -503,16 +453,7 @@ class JobSeat:
         effects = self.tree.raise_ballot(serve.ballot, now)
         effects += self.reducer.parent_changed(None, True, now)
         effects += self.master.begin(now)
-        effects += self.master.adverts(self._adverts(), now)
-        return effects + self.master.forget(self._revoked, now)
-
-    def _known_schedule(self) -> KnownSchedule | None:
-        """The schedule that a master of this job announced last."""
-        item = self._directory.get("schedule", self.job)
-        return None if item is None else decode_schedule(item)
-
-    def _propose(self, entry: AnyEntry) -> int:
-        return self.succession.propose(entry, self._now)
+        return effects + self._note_agents(now)
 
     def _step_down(self, change: StepDown, now: int) -> list[Effect]:
         """Rule 9*: entries that only this master's log has are offered to the master that won."""
@@ -528,14 +469,11 @@ _STEPS: dict[type[Message], Callable[[JobSeat, NodeId, Any, int], list[Effect]]]
     m.Bundle: JobSeat._on_bundle,
     m.Commit: JobSeat._on_commit,
     m.Split: JobSeat._on_split,
-    m.Resend: JobSeat._on_resend,
-    m.Hold: JobSeat._on_hold,
+    m.Resend: JobSeat._on_demand,
+    m.Hold: JobSeat._on_demand,
     m.Control: JobSeat._on_control,
     m.Stop: JobSeat._on_control,
     m.Welcome: JobSeat._on_worker,
     m.Farewell: JobSeat._on_worker,
-    m.Hello: JobSeat._on_hello,
-    m.Goodbye: JobSeat._on_goodbye,
-    r.Watch: JobSeat._on_watch,
     m.TreeRequest: JobSeat._on_tree_request,
 }

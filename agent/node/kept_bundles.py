@@ -1,4 +1,4 @@
-"""The uncommitted bundles of one worker, and the queue of those for its node's reducer."""
+"""The uncommitted bundles of one worker, and the queue of bundles for its node's reducer."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ class KeptBundles:
         self.out.clear()
 
     def is_within(self, slot: Slot, position: Position) -> bool:
-        """Whether a position lies inside a kept bundle's span, which is impossible if this worker sent it: a bundle is in the log
-        as a whole or not at all."""
+        """Whether a position lies inside a kept bundle's span. This worker's bundles cannot cause that, since a bundle is in the
+        log as a whole or not at all."""
         spans = (each.contributions[slot] for each in self.bundles.values() if slot in each.contributions)
         return any(start < position.offset < end for start, end, _ in spans)
 

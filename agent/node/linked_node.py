@@ -35,7 +35,7 @@ class Standing(Enum):
 
 
 def is_for_disk(effect: Effect) -> bool:
-    """Whether it is a Write, or a message that promises durability."""
+    """Whether the effect is a Write, or a message that promises durability."""
     return type(effect) is Write or (
         isinstance(effect, Send | Post) and type(effect.message) in (Held, StateReport)
     )
@@ -50,15 +50,17 @@ class LinkedNode:
         self.id, self.life, self.instance = me.id, me.incarnation, me.instance
         self.parameters = parameters
         self.links: dict[NodeId, Link] = {}
-        self._stand(Standing.IN)
+        self._set_standing(Standing.IN)
         self._coded = None if coded is None else CodedLinks(parameters.frame_bytes_max, coded)
         self._has_room = has_room
         self._timers = Timers()
         self._barrier = WriteBarrier(parameters.disk_us_max)
         self._to_self: deque[tuple[NodeId, Message]] = deque()  # messages to itself
-        self._unsent: dict[JobId, Exception] = {}  # jobs of which encoding a message failed in this call
+        self._unsent: dict[
+            JobId, Exception
+        ] = {}  # jobs with a message whose encoding raised during this call
 
-    def _stand(self, standing: Standing) -> None:
+    def _set_standing(self, standing: Standing) -> None:
         self.standing = standing
         self.is_aside = standing is not Standing.IN
         """Whether other nodes serve in this node's place, because its disk writes fail."""
@@ -78,7 +80,7 @@ class LinkedNode:
         return link
 
     def _hang_up(self, peer: NodeId, now: int, out: list[Outer]) -> None:
-        """The link begins anew, if there is one."""
+        """Reset the link to that neighbour, if there is one."""
         link = self.links.get(peer)
         if link is not None:
             link.hang_up()
@@ -155,7 +157,7 @@ class LinkedNode:
         self._timers.watch(link)
 
     def _pieces(self, coded: CodedLinks, post: Post) -> Sequence[Message]:
-        """The pieces of a message; none where encoding raises. Then the job fails, after all its other effects are done."""
+        """The pieces of a message; none if encoding raises. Then the job fails, after all its other effects are performed."""
         try:
             return coded.pieces(post.to, post.message)
         except Exception as error:

@@ -3,8 +3,8 @@
 In one sentence: a message, a cut of the logs, a durable write or passing time goes in; datagrams, writes and reads to perform
 come out. The node turns what cores post, route and write into these, so cores know neither links nor routes.
 
-Effects that follow a `Write` in a core's list are kept here until `durable` reports that write. A datagram that depends on the
-disk does not exist before, so neither a retransmission nor an overtaking message can send it early.
+Effects that follow a `Write` in a core's list are kept here until `durable` reports that write. Before that, the messages among
+them are on no link, so no retransmission can send them early.
 
 A node whose disk writes fail steps aside, so that jobs do not wait for it:
 
@@ -13,12 +13,13 @@ A node whose disk writes fail steps aside, so that jobs do not wait for it:
     IN       | works                                   | works normally
     OUT      | a write is `disk_us_max` old, or too    | announces that it leaves, so that others serve its jobs from their logs,
              | many effects wait for writes            | and sends nothing as a neighbour, master, replica or sink; links begin
-             |                                         | anew. Its workers read on and send through the tree, which needs no
-             |                                         | disk. Records that are not written meanwhile are written later
-    BACK     | all earlier writes are durable          | as OUT, and writes the records that were left out
+             |                                         | anew. Its workers continue to read and to send through the tree, which
+             |                                         | needs no disk. It omits records for the disk
+    BACK     | all earlier writes are durable          | as OUT, and writes the records that it omitted
     IN       | these are durable too                   | joins again, in the same life, as a newer version of itself
 
-While it is OUT no effect waits, so nothing grows. It routes through any node that it knew, which routes on.
+While the node is OUT no effect waits, so nothing grows. It sends routed messages to a random node that it knew, which forwards
+them.
 
     datagram -> overlay | directory | link -> message -> seat of its job (tree, reducer, worker, succession, master)
 
@@ -32,7 +33,8 @@ from typing import TYPE_CHECKING
 
 from elf.agent.node.departure import Departure
 from elf.agent.node.early import EarlyMessages, message_job
-from elf.agent.node.job_seat import OF_LOGS, JobSeat, SinkOf
+from elf.agent.node.job_seat import JobSeat
+from elf.agent.node.lakes import SinkOf
 from elf.agent.node.linked_node import Outer, Standing
 from elf.agent.node.revoked import OWN, REVOKED, apply_revocations
 from elf.agent.node.rivals import Rivals
@@ -44,6 +46,7 @@ from elf.cbt.budget import Budget
 from elf.jobmaster.directory.directory import Directory
 from elf.jobmaster.directory.job_spec import AgentAdvert, JobSpec, SourceColumns, decode_job, is_readable
 from elf.jobmaster.log.record_codec import RecordEncoder
+from elf.jobmaster.log.succession import OF_LOGS
 from elf.srt.codec.wire import LogForm
 from elf.srt.link.link import Link
 from elf.srt.messages import messages as m
@@ -61,7 +64,7 @@ if TYPE_CHECKING:
 __all__ = ["MeshNode", "Outer"]
 
 ASKED_MAX = 3
-"""Seeds that a starting node asks for the mesh's advert of itself."""
+"""Seeds from which a starting node requests the directory's present advert of itself."""
 
 _OVERLAY = (m.Ping, m.Pong, m.ProbeFor, m.LeavesRequest, m.LeavesReport, m.JoinMesh, m.JoinReply)
 _GOSSIP = (m.GossipDigest, m.GossipItems)
@@ -73,12 +76,12 @@ _FOR_OPERATORS = (r.Shown, r.ShownPart, r.WatchReply, m.TreeReport, m.StatusRepo
 class MeshNode(SeatedNode):
     """One agent as a member of the mesh.
 
-    `sources`: names of the sources that it reads; `columns`: those that only these sources have. `sinks`: names of the sinks that
-    it serves. `now` is always this node's own clock, in microseconds. coded: links carry bytes, with a log's entries and states
-    in this form; without it, messages as they are, between nodes of one process. encoder: encodes the records that seats write;
-    without it, the host does. `has_room`: whether a message to that node is sent soon. `sign` signs this node's directory items,
-    `verify` accepts or refuses those of others, `is_revoked` checks accepted ones again (`elf.srt.security.items.Notary`);
-    without these three all items are accepted.
+    `sources`: names of the sources that it reads; `columns`: columns that only these sources have. `sinks`: names of the sinks
+    that it serves. `now` is always this node's own clock, in microseconds. coded: links carry bytes, with a log's entries and
+    states in this form; without it, links carry messages as objects, between nodes of one process. encoder: encodes the records
+    that seats write; without it, the host does. `has_room`: whether a message to that node is sent soon. `sign` signs this node's
+    directory items, `verify` accepts or refuses those of others, `is_revoked` checks accepted ones again
+    (`elf.srt.security.items.Notary`); without these three all items are accepted.
     """
 
     def __init__(
@@ -158,7 +161,7 @@ class MeshNode(SeatedNode):
         if warm:
             self.overlay.warm(warm, now)
         else:
-            # Before the own advert replaces others in the directory.
+            # Send the request before the own advert replaces the present one in others' directories.
             ask = self.directory.ask("agent", self.id)
             self._do([Send(seed.id, ask) for seed in seeds[:ASKED_MAX]], now, out)
             self._do(self.overlay.join(seeds, now), now, out)
@@ -188,7 +191,7 @@ class MeshNode(SeatedNode):
         )
 
     def receive(self, source: NodeId, message: Message, now: int) -> list[Outer]:
-        """A datagram came."""
+        """A datagram arrived."""
         out: list[Outer] = []
         self._take(source, message, now, out)
         return self._end(now, out)
@@ -203,7 +206,7 @@ class MeshNode(SeatedNode):
                 self._note_ended(peer, now)
             self._overlay_changed(now, out)
         elif link is not None and link.peer_life == life:
-            self._hang_up(peer, now, out)  # no member, but maybe a child in a tree
+            self._hang_up(peer, now, out)  # it is no member, but may be a child in a tree
         return self._end(now, out)
 
     def restarted(self, contact: Contact, now: int) -> list[Outer]:
@@ -429,12 +432,13 @@ class MeshNode(SeatedNode):
             self._to_seat(origin, message, now, out)
 
     def _gateway(self) -> NodeId | None:
-        """A node that most likely is in the ring, chosen at random."""
+        """A random one of the nodes that this node knew in the ring."""
         known = self.overlay.acquaintances()
         return self._rng.choice(known) if known else None
 
     def _end(self, now: int, out: list[Outer]) -> list[Outer]:
-        """End of each call: deliver messages of this node to itself until there are none, then handle what has become due."""
+        """End each call: deliver this node's messages to itself until there are none; then step aside, depart or fail seats, if
+        that is due."""
         while self._to_self:
             source, message = self._to_self.popleft()
             self._take(source, message, now, out)
@@ -455,7 +459,7 @@ class MeshNode(SeatedNode):
         if departure.deadline is None and is_done:
             departure.begin(now)
             self._timers.watch(departure)
-            until = max((now, *(seat.until_us for seat in self.seats.values())))
+            until = max((now, *(seat.worker.until_us for seat in self.seats.values() if seat.worker)))
             self.directory.put(self._sign(self._advert(now, until).item(self.id)), now)
             self._timers.watch(self.directory)
         if departure.is_over:
@@ -465,24 +469,24 @@ class MeshNode(SeatedNode):
     # A disk whose writes fail.
 
     def _step_aside(self, now: int, out: list[Outer]) -> None:
-        """Writes have not been durable for too long: others take over this node's jobs, and its workers go on under them."""
+        """A write has been pending for too long: other nodes take over this node's jobs, and its workers report to them."""
         freed = self._barrier.let_go()
         self._do(self.overlay.left(now), now, out)
-        self._stand(Standing.OUT)
+        self._set_standing(Standing.OUT)
         self._do([effect for effect in freed if isinstance(effect, Read | Notice)], now, out)
         for seat in self._each_seat():
             self._call(seat, now, out, seat.resign, now)
         for peer in list(self.links):
             self._hang_up(peer, now, out)
         text = (
-            f"disk writes have failed for {self.parameters.disk_us_max / 1e6:.0f} s: other agents serve jobs in its place; its "
-            "logs are still read. Free space in its state_dir, or repair the disk; then it resumes by itself"
+            f"disk writes have failed for {self.parameters.disk_us_max / 1e6:.0f} s: other agents serve jobs in place of this "
+            "one; its logs are still read. Free space in its state_dir, or repair the disk; then it resumes by itself"
         )
         out.append(Notice("disk", text))
 
     def _write_anew(self, now: int, out: list[Outer]) -> None:
         """The disk works again: write the records that were left out."""
-        self._stand(Standing.BACK)
+        self._set_standing(Standing.BACK)
         self.directory.write_anew()
         self._do(self.directory.tick(now, self.overlay.acquaintances()), now, out, self.directory)
         self._timers.watch(self.directory)
@@ -492,7 +496,7 @@ class MeshNode(SeatedNode):
 
     def _come_back(self, now: int, out: list[Outer]) -> None:
         """Enter the ring again."""
-        self._stand(Standing.IN)
+        self._set_standing(Standing.IN)
         self._joined = False
         self.overlay, seeds = self.overlay.rejoining(self.parameters, self._rng)
         self._stepping |= dict.fromkeys(_OVERLAY, self.overlay)
@@ -527,7 +531,7 @@ class MeshNode(SeatedNode):
         self._timers.watch(self.overlay)
 
     def _note_ended(self, peer: NodeId, now: int) -> None:
-        """Remember that a neighbour's process has ended. The oldest are forgotten: their jobs have another master by now."""
+        """Record that a neighbour's process has ended. The oldest records are dropped: their jobs have another master by now."""
         self._ended.pop(peer, None)
         while len(self._ended) >= m.ENDED_MAX:
             del self._ended[next(iter(self._ended))]
@@ -545,7 +549,7 @@ class MeshNode(SeatedNode):
         self._timers.watch(self.directory)
 
     def _apply_revocations(self, out: list[Outer]) -> set[str]:
-        """Drop the items of revoked certificates; the kinds of items that were dropped."""
+        """Drop the items of revoked certificates. Returns the kinds of the dropped items."""
         dropped = apply_revocations(self.directory, self._is_revoked, self._revoked)
         if self.id in self._revoked and not self.is_revoked:
             self.is_revoked = True

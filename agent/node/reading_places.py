@@ -35,8 +35,8 @@ class Lane(msgspec.Struct):
 
 class ReadingPlaces:
     """at: position at which reading of each file continues. lanes: the open ones, by number. closing: closed files whose end is
-    not committed. lost: files that were closed before their end, and when that was detected; their spans carry GAP. withheld:
-    live files among these whose end is not reported yet."""
+    not committed. lost: files that were closed with a loss of lines, and when that was detected; their spans carry GAP. withheld:
+    live files among the lost ones whose end is not reported yet."""
 
     __slots__ = ("_me", "at", "closing", "lanes", "lost", "withheld")
 
@@ -126,11 +126,11 @@ class ReadingPlaces:
         self.withheld.update(slot for slot in self.closing & self.lost.keys() if not slot[2])
 
     def update_withheld(self, watermark: Micros, now: Micros, patience_us: Micros) -> bool:
-        """Release withheld ends that may be reported now; whether some are still withheld.
+        """Release withheld ends that may be reported now. Returns whether some are still withheld.
 
         Lost lines may be as late as the clock was when the loss was detected. So the file's end is reported once the watermark
-        has passed that time, which reports the gap atomically; a crash in between would lose the rest. A source that logs times
-        of long ago is waited for no longer than `patience_us`."""
+        has passed that time: one report then covers the whole gap. If it took two, a crash between them would lose the second. An
+        end is withheld for `patience_us` at most, since a source may log times of long ago."""
         self.withheld = {
             slot
             for slot in self.withheld
@@ -142,7 +142,7 @@ class ReadingPlaces:
 
     def covered(self, spans: Mapping[Slot, Span]) -> dict[Slot, Span]:
         """The spans for a bundle. Rule 2*: a watermark counts only if every file is at its committed position, so the bundle
-        names each file, if only with an empty span.
+        names each file, some only with an empty span.
 
         The same holds for a lane's bundle. A source without any file is at offset 0 of file 0. O(files).
         """
@@ -179,7 +179,7 @@ class ReadingPlaces:
         return position is None or not (position.closed or position.offset >= end)
 
     def is_past(self, slot: Slot, position: Position) -> bool:
-        """Whether a position is past what was read here."""
+        """Whether a position is past what this worker has read."""
         at = self.at.get(slot)
         return at is not None and not at.closed and position.offset > at.offset
 

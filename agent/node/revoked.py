@@ -20,10 +20,10 @@ OWN = (
 def apply_revocations(
     directory: Directory, is_revoked: Callable[[Item], bool], agents: set[NodeId]
 ) -> set[str]:
-    """Drop the items that were signed under revoked certificates; the kinds of these items. Jobs among them end. O(items).
+    """Drop the items that were signed under revoked certificates; return their kinds. Jobs among them end. O(items).
 
-    `agents` gets the agents that will not come back: those whose adverts were dropped, and those that revocations name, which
-    stay in the directory and on its disk for good.
+    Adds to `agents` the agents that will not come back: those whose adverts were dropped, and those that revocations name.
+    Revocations stay in the directory and on its disk for good.
     """
     dropped = directory.drop(is_revoked)
     agents.update(item.name for item in dropped if item.kind == "agent")

@@ -16,7 +16,7 @@ def roles_of(
     failing: tuple[Failing, ...],
     ended: Mapping[NodeId, Micros],
 ) -> StatusReport:
-    """The answer to request `number`, without what only the host knows. ended: when processes of neighbours ended.
+    """The answer to request `number`, without the fields that only the host knows. ended: when processes of neighbours ended.
     O(jobs + ended)."""
     held = [seat for seat in seats if not seat.is_stopped]
     return StatusReport(

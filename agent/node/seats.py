@@ -1,4 +1,4 @@
-"""The seats of a node, each behind a guard: one job's failure is that job's alone, at this node.
+"""The seats of a node, each behind a guard: the failure of one job affects only that job, and only at this node.
 
 In one sentence: every call of a seat goes through `_call`. A call that raises ends the seat, like a crash of this job at this
 node: a vacancy takes its place, until a new seat starts from what the disk holds.
@@ -12,12 +12,12 @@ node: a vacancy takes its place, until a new seat starts from what the disk hold
     a message for a vacant job            | dropped; its sender gets `Away`, once
     a vacancy's wait is over              | once all writes of the job are durable, they are read back, and a new seat starts
                                           | with them, in the same life, with higher numbers. Neighbours get `Away(False)`
-    the job has changed meanwhile         | it is tried at once
-    it was stopped                        | an empty seat takes the place, and the job's log on the disk is dropped
-    `Away` comes from a neighbour         | a reset link, for the seat; that neighbour no longer counts as a replica or child
+    the job has changed meanwhile         | the node tries to start it at once
+    the job was stopped                   | an empty seat takes the place, and the job's log on the disk is dropped
+    `Away` comes from a neighbour         | the seat treats the link as reset; the neighbour is no replica or child any more
 
 The node stays responsible for the job meanwhile, and no other node takes over: a bug would only move from agent to agent. So
-`Away` of a node that is closer to the job does not change who serves it.
+`Away` of a node that is closer to the job does not change which node serves it.
 
 Records are encoded here, within the guard. Exceptions of overlay, directory, links, or of the node itself are not caught: they
 end the process.
@@ -32,7 +32,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from elf.agent.node.job_seat import OF_LOGS, JobSeat, SinkOf
+from elf.agent.node.job_seat import JobSeat
+from elf.agent.node.lakes import SinkOf
 from elf.agent.node.linked_node import LinkedNode, Outer, Standing, is_for_disk
 from elf.agent.node.timers import Timed
 from elf.agent.node.vacancy import Phase, Vacancy, is_fault
@@ -41,6 +42,7 @@ from elf.jobmaster.directory.directory import Directory
 from elf.jobmaster.directory.job_spec import JobSpec, decode_job
 from elf.jobmaster.log.job_log import Base, More, Promise
 from elf.jobmaster.log.record_codec import RecordEncoder
+from elf.jobmaster.log.succession import OF_LOGS
 from elf.srt.codec.wire import LogForm
 from elf.srt.messages import messages as m
 from elf.srt.messages.effects import Effect, Notice, Post, Recall, Write
@@ -91,7 +93,7 @@ class SeatedNode(LinkedNode):
         self.seat_failed: Callable[[Exception, bool], None] = lambda error, is_news: None
         """Called with each exception of a seat, and whether its reason differs from the last one of that job."""
         self.served_anew: Callable[[JobId], None] = lambda job: None
-        """Called as soon as this node learns that another master serves the job; it must not call back."""
+        """Called as soon as this node learns that another master serves the job; it must not call this node."""
         self._rng, self._sign = rng, sign
         self._budget, self._sink_of = budget, sink_of
         self._stores_states = stores_states  # sinks of this mesh take the states of panes
@@ -99,15 +101,21 @@ class SeatedNode(LinkedNode):
         self._joined = False
         self._watched: dict[JobId, NodeId] = {}  # the parent in each job's tree
         self._ballots: dict[JobId, m.Ballot] = {}  # of each job's master, as the tree reports it
-        self._revoked: set[NodeId] = set()  # agents; one more for each revocation at most
+        self._revoked: set[NodeId] = set()  # revoked agents: at most one for each revocation
         self._ended: dict[NodeId, m.Micros] = {}
         """Neighbours that left, or whose processes are gone as their hosts' kernels show, and when."""
         self._away: dict[JobId, set[NodeId]] = {}  # neighbours whose seat failed; at most one for each link
-        self._dropped: dict[JobId, set[NodeId]] = {}  # whose messages a stopped job's seat did not take
+        self._dropped: dict[JobId, set[NodeId]] = {}  # neighbours whose messages a stopped job's seat dropped
 
     @abstractmethod
     def _seat_opened(self, seat: JobSeat, now: int, out: list[Outer]) -> None:
         """A job has a new seat."""
+
+    def _knows_agents(self, was_served: bool) -> bool:
+        """Whether the directory has the advert of each member that the overlay knows, and that of another agent if the job was
+        served before: then there are others, even if none can be reached. O(agents)."""
+        agents = {item.name for item in self.directory.items("agent")}
+        return agents.issuperset(self.overlay.acquaintances()) and (not was_served or len(agents) > 1)
 
     # The guard.
 
@@ -132,7 +140,7 @@ class SeatedNode(LinkedNode):
         self._seat_changed(seat, now, out, source)
 
     def _ready(self, job: JobId, effects: list[Effect]) -> list[Effect]:
-        """Rule Seats*: all effects of a call are complete, and its records encoded, before any of them is performed."""
+        """Rule Seats*: a call returns all its effects, and its records are encoded, before any of them is performed."""
         if not effects:
             return effects
         if self.standing is Standing.OUT:
@@ -165,8 +173,8 @@ class SeatedNode(LinkedNode):
         for item in items:
             self.directory.put(self._sign(item), now)
             self._timers.watch(self.directory)
-        if tree.ballot != self._ballots.get(seat.job, m.NO_BALLOT):
-            self._ballots[seat.job] = tree.ballot
+        if tree.place.ballot != self._ballots.get(seat.job, m.NO_BALLOT):
+            self._ballots[seat.job] = tree.place.ballot
             self.served_anew(seat.job)
         if tree.parent != self._watched.get(seat.job):
             self._watch(seat.job, tree.parent)
@@ -183,26 +191,26 @@ class SeatedNode(LinkedNode):
         try:
             return self._timers.due(now)
         except Exception:
-            if not self._blame_deadlines(now, out):
+            if not self._fail_faulty_deadlines(now, out):
                 raise
         for core in self._unseated():
             self._timers.watch(core)
         return self._timers.due(now)
 
     def _refresh(self, now: int, out: list[Outer]) -> None:
-        """Take over deadlines that have moved later."""
+        """Update the timers for deadlines that have moved later."""
         try:
             self._timers.refresh()
         except Exception:
-            if not self._blame_deadlines(now, out):
+            if not self._fail_faulty_deadlines(now, out):
                 raise
 
     @abstractmethod
     def _unseated(self) -> list[Timed]:
         """Cores that belong to no seat."""
 
-    def _blame_deadlines(self, now: int, out: list[Outer]) -> bool:
-        """Fail the seats whose deadline raises. Whether there was one."""
+    def _fail_faulty_deadlines(self, now: int, out: list[Outer]) -> bool:
+        """Fail the seats whose deadline raises. Returns whether there was one."""
         found = False
         for seat in self._each_seat():
             try:
@@ -228,7 +236,7 @@ class SeatedNode(LinkedNode):
         self.failures[spec.name] += 1
         is_news = vacancy.failed(error, now, source if source != self.id else None)
         if seat is not None:
-            self._let_go(seat)
+            self._release(seat)
             vacancy.former = seat
         if self._encoder is not None:
             self._encoder.lost(("log", job))
@@ -250,16 +258,18 @@ class SeatedNode(LinkedNode):
 
     def _failure(self, vacancy: Vacancy, error: Exception, now: int) -> str:
         blame = (
-            "a bug of elf: please report it with the traceback" if is_fault(error) else "no fault of the job"
+            "a bug of elf: please report it with the traceback"
+            if is_fault(error)
+            else "not a fault of the job"
         )
         refused = ", ".join(short(node) for node in sorted(vacancy.refused))
         text = (
-            f"job {vacancy.spec.name} failed here ({vacancy.reason}), {blame}; other jobs go on, and this one begins again in "
-            f"{vacancy.again_us(now) / 1e6:.0f} s, here, from what is on disk"
+            f"job {vacancy.spec.name} failed here ({vacancy.reason}), {blame}; other jobs continue, and this one starts again in "
+            f"{vacancy.again_us(now) / 1e6:.0f} s, at this agent, from its records on disk"
         )
         return f"{text}; its messages from {refused} are no longer accepted" if refused else text
 
-    def _let_go(self, seat: JobSeat) -> None:
+    def _release(self, seat: JobSeat) -> None:
         for core in seat.cores:
             self._timers.forget(core)
         try:
@@ -275,7 +285,7 @@ class SeatedNode(LinkedNode):
         self._do([Post(peer, m.Away(job, True)) for peer in peers], now, out, job)
 
     def _for_vacancy(self, vacancy: Vacancy, source: NodeId, now: int, out: list[Outer]) -> None:
-        """A message that no seat takes: notify its sender, which then does not wait."""
+        """Notify the sender of a message for a vacant job, so that it does not wait."""
         if source in self.links and source not in vacancy.knows:
             vacancy.notified([source])
             self._do([Post(source, m.Away(vacancy.spec.id, True))], now, out, vacancy.spec.id)
@@ -301,7 +311,7 @@ class SeatedNode(LinkedNode):
         return job not in self._barrier.last
 
     def _recovered(self, vacancy: Vacancy, now: int, out: list[Outer]) -> None:
-        """The job has not failed for long: forget its failures."""
+        """The job has run for `seat_retry_us_max` without a failure: forget its failures."""
         del self.vacancies[vacancy.spec.id]
         self._forgive(vacancy, now, out)
         span_s = self.parameters.seat_retry_us_max / 1e6
@@ -361,6 +371,7 @@ class SeatedNode(LinkedNode):
                 former=former,
                 revoked=self._revoked,
                 ended=self._ended.keys(),
+                knows_agents=self._knows_agents,
             )
             if vacancy is not None:
                 seat.succession.restore([Promise(vacancy.promise)])
@@ -368,7 +379,7 @@ class SeatedNode(LinkedNode):
             effects = self._ready(spec.id, seat.start(now))
         except Exception as error:
             if seat is not None:
-                self._let_go(seat)
+                self._release(seat)
             self._failed(spec, error, now, out)
             self.vacancies[spec.id].promise = promised(spec.id, records)
             return
@@ -407,7 +418,7 @@ class SeatedNode(LinkedNode):
     # Neighbours.
 
     def _heard_away(self, source: NodeId, message: m.Away, now: int, out: list[Outer]) -> None:
-        """A neighbour's seat of that job has failed, or started again: as if the link had been reset, for this job."""
+        """A neighbour's seat of that job has failed or started again: treat the link as reset, for this job."""
         away = self._away.setdefault(message.job, set())
         (away.add if message.away else away.discard)(source)
         if not away:
@@ -418,15 +429,15 @@ class SeatedNode(LinkedNode):
             self._closest(seat, now, out)
 
     def _may_hold_log(self, job: JobId, node: NodeId) -> bool:
-        """Whether a neighbour counts for the job's log. One that is away does not, unless it is closer to the job than this node:
-        then it stays responsible."""
+        """Whether a neighbour counts for the job's log. A neighbour that is away does not, unless it is closer to the job than
+        this node: then it stays responsible."""
         vacancy = self.vacancies.get(job)
         is_away = node in self._away.get(job, ()) or (vacancy is not None and node in vacancy.refused)
         return not is_away or closeness(job, node) < closeness(job, self.id)
 
     def _closest(self, seat: JobSeat, now: int, out: list[Outer]) -> None:
-        """Report to a seat whether this node is the closest. A node that has not joined owns no key: it would restart jobs that
-        others serve."""
+        """Report to a seat whether this node is the closest. A node that has not joined owns no key, and reports nothing;
+        otherwise it would restart jobs that others serve."""
         if not self._joined or self.is_aside or self.seats.get(seat.job) is not seat:
             return
         neighbours = [
@@ -471,7 +482,7 @@ class SeatedNode(LinkedNode):
         self._call(seat, now, out, seat.step, source, message, now, source=source)
 
     def _passing(self, join: m.TreeJoin, origin: NodeId, is_root: bool, now: int, out: list[Outer]) -> bool:
-        """A join passes; whether this node has handled it. A vacant job is in no tree here."""
+        """A TreeJoin passes this node. Returns whether the node has handled it. A vacant job is in no tree here."""
         seat, vacancy = self.seats.get(join.job), self.vacancies.get(join.job)
         if seat is None or (vacancy is not None and not vacancy.refused.isdisjoint((origin, join.child))):
             return False
@@ -486,7 +497,7 @@ class SeatedNode(LinkedNode):
         return taken == [True]
 
     def _watch(self, job: JobId, parent: NodeId | None) -> None:
-        """Probe the parent as the ring's neighbours, so that its death is detected as fast."""
+        """Have the overlay probe the parent like a leaf, so that its death is detected as fast."""
         former = self._watched.pop(job, None)
         if former is not None:
             self.overlay.unwatch(former)

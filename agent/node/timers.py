@@ -1,4 +1,4 @@
-"""Timers of cores: finds those whose deadline has come without asking all of them."""
+"""Timers of cores: finds the cores whose deadline has come, without reading the deadlines of all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a node keeps about a job whose seat failed: the reason, when to start it again, and with which numbers.
+"""A job whose seat failed at this node: the reason, when to start it again, and with which numbers.
 
 In one sentence: failures go in; the time of the next start, and the report about the job until then, come out.
 
@@ -9,11 +9,11 @@ In one sentence: failures go in; the time of the next start, and the report abou
              | from the disk                          |
     SEATED   | a new seat works                       | it fails: WAITING, twice as long; no failure for `span_us_max`: forgotten
 
-A neighbour whose messages make the seat fail is refused after `STRIKES_MAX` of them, as long as the job counts as failing: this
-node accepts no message of this job from it, and notifies it. A lack of memory or disk space is no fault of the job or of a
-sender: it is reported as what it is, and counts against no neighbour.
+A neighbour is refused after `STRIKES_MAX` messages that made the seat fail, as long as the job counts as failing: this node
+accepts no message of this job from it, and notifies it. A lack of memory or disk space is no fault of the job or of a sender: it
+is reported as such, and counts against no neighbour.
 
-Memory: the empty seat, some 5 KB, and an entry for each neighbour that was notified or has struck.
+Memory: the empty seat, some 5 KB, and an entry for each neighbour that was notified or sent such a message.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Vacancy:
         return self.phase is not Phase.SEATED
 
     def failed(self, error: Exception, now: int, source: NodeId | None) -> bool:
-        """Begin to wait. source: the sender of the message that failed, if it was one. Whether the reason differs from the last
+        """Begin to wait. source: the sender, if a message made the seat fail. Returns whether the reason differs from the last
         one."""
         reason = reason_of(error)
         is_news, self.reason = reason != self.reason, reason
@@ -97,7 +97,7 @@ class Vacancy:
         self.phase, self.deadline = Phase.READING, None
 
     def seated(self, now: int) -> list[NodeId]:
-        """A new seat works: the neighbours to notify."""
+        """A new seat has started. Returns the neighbours to notify."""
         self.former, self.phase = None, Phase.SEATED
         self.deadline, self._wait_us = now + self._span_us_max, self._span_us_max
         return self._forget_notified(self._notified - self.refused)
@@ -113,7 +113,7 @@ class Vacancy:
         return sorted(peers)
 
     def forgive(self) -> list[NodeId]:
-        """No neighbour is refused any more: those to notify, if a seat works."""
+        """Refuse no neighbour any more. Returns the former refused ones to notify; none while the job is vacant."""
         refused, self.refused = self.refused, set()
         self._strikes.clear()
         return self._forget_notified(refused & self._notified) if not self.is_vacant else []
@@ -137,7 +137,7 @@ class Vacancy:
 
 
 def is_fault(error: Exception) -> bool:
-    """Whether it is a bug, and not a lack of memory or disk space."""
+    """Whether the error is a bug, and not a lack of memory or disk space."""
     return not isinstance(error, MemoryError | OSError)
 
 

@@ -15,7 +15,7 @@ since each of them is repeated or made again:
     PutReply, LedgerReport                      | the master repeats its Put or its request
     Read, Notice                                | do not depend on the disk, and are performed
 
-A paused process or a jumping clock is no failure of the disk: a check that comes late is repeated once.
+A paused process or a clock that jumps is no failure of the disk: after a late check the oldest write gets the whole span again.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ LATE_PARTS = 8
 
 
 class WriteBarrier:
-    """One node's barrier. `last`: owner -> effects behind its last write; the caller adds the owner's next effects there, and
-    their number to `count`. It has a deadline, as cores have."""
+    """One node's barrier. `last`: owner -> effects that wait for its last write; the caller appends the owner's next effects to
+    that list, and adds their number to `count`. It has a deadline, as cores have."""
 
     __slots__ = ("_late", "_span_us", "_writes", "begun", "count", "deadline", "done", "last")
 
@@ -53,7 +53,7 @@ class WriteBarrier:
         return len(self._writes)
 
     def begin(self, owner: object, now: int) -> list[Effect]:
-        """A write begins: the list of effects that wait for it, empty."""
+        """A write begins. Returns the list for effects that wait for it, empty."""
         waiting: list[Effect] = []
         self._writes.append((owner, waiting, now))
         self.begun += 1
@@ -64,7 +64,7 @@ class WriteBarrier:
         return waiting
 
     def durable(self) -> list[Effect]:
-        """The oldest write is durable: the effects that waited for it."""
+        """The oldest write is durable. Returns the effects that waited for it."""
         owner, waiting, _ = self._writes.popleft()
         self.done += 1
         self.count -= len(waiting)

@@ -84,7 +84,7 @@ class _Collect:
         self._texts_bytes = 0
 
     def put(self, window: Window) -> None:
-        # A large window's rows are read from disk while they are offered, so they are taken now.
+        # The rows of a large window are on disk, and readable only during this call.
         self.windows.append(msgspec.structs.replace(window, rows=self._kept(window.rows)))
 
     def _kept(self, rows: Sequence[tuple[Any, ...]]) -> Sequence[tuple[Any, ...]]:

@@ -155,7 +155,7 @@ def run(
     paths = inputs.expand(options.files)
     formats = FormatChoice(options.format, notices)
     blocks = inputs.read(paths, notices=notices)
-    first = next(blocks, None)  # one only: a file's blocks are views that are valid until the next one
+    first = next(blocks, None)  # only one: each block is a view that is valid until the next one is read
     plan = compile_plan(options.query, formats.schema(_heads(paths, first)))
     shot = OneShot(options, plan, formats)
     total = inputs.total_bytes(paths)

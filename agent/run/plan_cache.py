@@ -24,7 +24,7 @@ _ROOMS = ("values", "plan", "compile")
 
 
 def compiled(query: str, sources: Mapping[str, Mapping[str, SqlType]]) -> Plan:
-    """`jobmaster.query.compile`, or its result from before. Raises QueryError."""
+    """The plan of the query from the cache, else from `elf.jobmaster.compile.query.compile`. Raises QueryError."""
     path = _folder() / _name(query, sources)
     with suppress(OSError, PeerError):
         return plans.decode(path.read_bytes())
@@ -41,7 +41,7 @@ def _folder() -> Path:
 
 
 def _name(query: str, sources: Mapping[str, Mapping[str, SqlType]]) -> str:
-    """The query, its columns, and the compiler: another version's files have other sizes or times."""
+    """A digest of the query, its columns, and the compiler, whose files have other sizes or times in another version."""
     code = sorted(
         (entry.name, entry.stat().st_mtime_ns, entry.stat().st_size)
         for room in _ROOMS

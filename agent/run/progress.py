@@ -43,7 +43,7 @@ class ProgressBar:
         self._shown = True
 
     def clear(self) -> None:
-        """Take the bar off the screen, if it is there."""
+        """Clear the bar from the screen, if it is shown."""
         if self._shown:
             self._stream.write("\r\x1b[K")
             self._stream.flush()

@@ -40,7 +40,7 @@ class PlantedError(Exception):
 
 
 class Bugs:
-    """The bugs that are active. `raised`: how often any of them raised."""
+    """The active bugs. `raised`: how often any of them raised."""
 
     def __init__(self, mesh: Mesh) -> None:
         self._mesh = mesh
@@ -83,7 +83,7 @@ class Bugs:
         index: int = 0,
         effects: Sequence[Effect] = (),
     ) -> None:
-        """Called after a step of a seat. Raises PlantedError if a bug is active there."""
+        """Called at each fail point of a seat. Raises PlantedError if a bug is active there."""
         for bug in list(self._here):
             hosts = self._mesh.hosts
             if (bug.on, self._mesh.specs[bug.job].id) != (on, job) or (bug.kind and bug.kind != what):
@@ -108,7 +108,7 @@ class Bugs:
             raise Violation(f"{actor.name} does not report that a job fails: {error}")
 
     def check_spared(self) -> None:
-        """Raises Violation if a bug affected a link or another job."""
+        """Raises Violation if bugs are the only faults, and one reset a link or changed another job's master."""
         faults = self._mesh.scenario.faults
         if not faults or any(not isinstance(fault, Bug) for fault in faults):
             return

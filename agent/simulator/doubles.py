@@ -1,5 +1,5 @@
-"""Faults of things used twice: a key by two processes, a copied or restored state folder, logs by two agents. Handlers of these
-faults for `elf.agent.simulator.run.Run`."""
+"""Faults in which two users share one thing: two processes one key, a copied or restored state folder, two agents one host's
+logs. Handlers of these faults for `elf.agent.simulator.run.Run`."""
 
 from __future__ import annotations
 

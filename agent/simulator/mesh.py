@@ -7,6 +7,7 @@ from functools import lru_cache, partial
 from elf.agent.simulator.checks.invariants import Invariants
 from elf.agent.simulator.checks.oracle import ALWAYS, Oracle, Server
 from elf.agent.simulator.scenario import scenario as s
+from elf.agent.simulator.world.disk import Disk
 from elf.agent.simulator.world.places import EPOCH_US, Actor
 from elf.agent.simulator.world.sources import Loss, VirtualSource
 from elf.agent.simulator.world.world import PATHS, World
@@ -19,8 +20,8 @@ SEEDS = 3
 """Hosts that all agents know from the beginning."""
 SINK_NAME = "lake"
 EVERY = 100
-"""All cores of a node are checked at one event in so many, which takes a tenth of a run. Checking after every event makes a run
-seven times as slow; some seeds do that. Publications, promises and ballots are checked at every event."""
+"""At each of this many events, all cores of the event's node are checked, which takes a tenth of a run. Checking after every
+event makes a run seven times as slow; some seeds do that. Publications, promises and ballots are checked at every event."""
 
 
 @lru_cache
@@ -39,13 +40,13 @@ def version_of(window: str, number: int) -> Version:
 
 
 class Mesh:
-    """`world` and `oracle` are for observers. started: when each host's agent started last, in world time. down: hosts that
+    """`world` and `oracle` are for observers. started: when each host's agent last started, in world time. down: hosts that
     crashed and wait for their restart."""
 
     oracle: Oracle
     sinks: list[NodeId]
 
-    def __init__(self, scenario: s.Scenario, every: int = EVERY, *, coded: bool = False) -> None:
+    def __init__(self, scenario: s.Scenario, every: int = EVERY, *, coded: type[Disk] | None = None) -> None:
         self.scenario = scenario
         self.world = World(scenario.seed, scenario.parameters, scenario.weather, coded=coded)
         self.invariants = Invariants(self.world, every)

@@ -1,4 +1,4 @@
-"""A scenario becomes a world, the world runs, the oracle judges: `simulate`."""
+"""`simulate`: makes a world of a scenario, runs it, and has the oracle check its windows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from typing import Any
 import msgspec
 
 from elf.agent.simulator.bugs import Bugs
-from elf.agent.simulator.census import Census
 from elf.agent.simulator.checks.invariants import where
 from elf.agent.simulator.checks.oracle import Log, Stretch, Violation, check_schedule
 from elf.agent.simulator.checks.promises import Promises
@@ -21,6 +20,7 @@ from elf.agent.simulator.checks.readers import Readers
 from elf.agent.simulator.doubles import Doubles
 from elf.agent.simulator.mesh import EVERY, Mesh, version_of
 from elf.agent.simulator.scenario import scenario as s
+from elf.agent.simulator.world.disk import Disk
 from elf.agent.simulator.world.network import Weather
 from elf.agent.simulator.world.places import EPOCH_US, Actor
 from elf.jobmaster.directory.changes import rank_of
@@ -33,14 +33,14 @@ from elf.srt.messages.messages import Frame
 SETTLE_US = 2_000_000
 """Windows that are found exact must still be exact after this."""
 KNOWING_US = 4_000_000
-"""An agent that has run for so long knows everything by gossip."""
+"""An agent that has run for this long has the whole directory by gossip."""
 WAITS_US = 500_000
 """If no agent can take a job's change, the operator tries again after this."""
 
 
 class Outcome(msgspec.Struct, kw_only=True):
-    """The result of a simulation. violation: "" if every window is exact. digest: of all deliveries, in order. messages: by type.
-    went: see `Census`."""
+    """The result of a simulation. violation: "" if every window is exact. digest: of all deliveries, in order. messages: by
+    type."""
 
     seed: int
     violation: str
@@ -53,7 +53,6 @@ class Outcome(msgspec.Struct, kw_only=True):
     opens: int
     lines: int
     cpu_s: float
-    went: dict[str, int] = {}
 
     @property
     def is_exact(self) -> bool:
@@ -65,10 +64,10 @@ def simulate(
     *,
     every: int = EVERY,
     prepare: Callable[[Run], None] | None = None,
-    coded: bool = False,
+    coded: type[Disk] | None = None,
 ) -> Outcome:
-    """Run a scenario to its end, or to the first violation. prepare: may add observers before the start. coded: messages are sent
-    as bytes, which takes twice as long."""
+    """Run a scenario to its end, or to the first violation. prepare: may add observers before the start. coded: see
+    `World`; takes twice as long."""
     begun = process_time()
     run = Run(scenario, every, coded=coded)
     if prepare is not None:
@@ -86,20 +85,19 @@ def simulate(
 class Run(Mesh):
     """One simulation."""
 
-    def __init__(self, scenario: s.Scenario, every: int = EVERY, *, coded: bool = False) -> None:
+    def __init__(self, scenario: s.Scenario, every: int = EVERY, *, coded: type[Disk] | None = None) -> None:
         super().__init__(scenario, every, coded=coded)
         self.messages: Counter[str] = Counter()
         self._leaving: set[NodeId] = set()
+        self._absences: dict[int, list[s.SinkCrash]] = {}  # of sinks that are away
         self._trace = blake2b(digest_size=16)
         self._cuts = 0
         self.doubles = Doubles(self)
         self.make_jobs()
         self.bugs = Bugs(self)
-        self.census = Census(self)
         jobs = [spec.id for spec in self.specs]
         self.readers = Readers(self.world, self.hosts, jobs, scenario.readers)
-        self.world.observers += [self._observe, Promises(self.world).observe, self.census.observe]
-        self.world.observers.append(self.readers.observe)
+        self.world.observers += [self._observe, Promises(self.world).observe, self.readers.observe]
 
     # Running.
 
@@ -126,7 +124,7 @@ class Run(Mesh):
                 world.run_until(world.now_us + SETTLE_US)
                 wrong = self._unfinished()
                 if wrong:
-                    raise Violation(f"after all was exact: {wrong}")
+                    raise Violation(f"after all windows were exact: {wrong}")
                 break
             if world.now_us >= end:
                 raise Violation(wrong)
@@ -162,7 +160,8 @@ class Run(Mesh):
         if len(spec.versions) == 1:
             workers = [server.source.worker for server in self.servers]
             ends = dict(chain.from_iterable(map(state.positions.files_of, workers)))
-        return Log(spec.id, state.ballot, self.schedule(spec), ends, state.is_past)
+        left = frozenset(worker for worker, member in state.positions.roster.items() if member.has_left)
+        return Log(spec.id, state.ballot, self.schedule(spec), ends, state.is_past, left)
 
     def schedule(self, spec: JobSpec) -> list[Stretch]:
         """The job's schedule in the serving master's log."""
@@ -229,7 +228,6 @@ class Run(Mesh):
             opens=oracle.opens,
             lines=oracle.lines,
             cpu_s=cpu_s,
-            went=dict(self.census.counts),
         )
 
     # Faults.
@@ -273,7 +271,7 @@ class Run(Mesh):
         self.world.notify("weather", None, fault.weather)
         self.world.network.weather = fault.weather
 
-    def _calm(self, number: int, fault: s.Storm) -> None:
+    def _end_storm(self, number: int, fault: s.Storm) -> None:
         self.world.notify("weather", None, self.scenario.weather)
         self.world.network.weather = self.scenario.weather
 
@@ -291,7 +289,7 @@ class Run(Mesh):
             self.world.network.cut(2 * number + 1, frozenset(outside), frozenset(inside))
         self._cuts = max(self._cuts, 2 * number + 2)
 
-    def _mend(self, number: int, fault: s.Cut) -> None:
+    def _end_cut(self, number: int, fault: s.Cut) -> None:
         self.world.notify("mend", None, fault)
         self.world.network.heal(2 * number)
         self.world.network.heal(2 * number + 1)
@@ -300,7 +298,7 @@ class Run(Mesh):
         self.world.notify("slow", self.hosts[fault.host], fault.extra_us)
         self.world.network.slow(self.hosts[fault.host].id, fault.extra_us)
 
-    def _swift(self, number: int, fault: s.Slow) -> None:
+    def _end_slow(self, number: int, fault: s.Slow) -> None:
         self.world.notify("slow", self.hosts[fault.host], 0)
         self.world.network.slow(self.hosts[fault.host].id, 0)
 
@@ -327,21 +325,28 @@ class Run(Mesh):
         actor.clock_us += fault.by_us
 
     def _lose(self, number: int, fault: s.Lose) -> None:
-        """Only announce it: the source has known its losses since it was made."""
+        """Notify observers only: the source was made with its losses."""
         self.world.notify("lose", self.hosts[fault.host], fault.loss)
 
     def _sink_away(self, number: int, fault: s.SinkCrash) -> None:
         if fault.sink < len(self.sinks):
+            self._absences[fault.sink] = [*self._absences.get(fault.sink, ()), fault]
             self.world.sink_away(self.sinks[fault.sink])
             self.oracle.were_away.add(self.sinks[fault.sink])
             self.world.notify("sink away", None, fault)
 
     def _sink_back(self, number: int, fault: s.SinkCrash) -> None:
-        if fault.sink < len(self.sinks):
-            sink = self.sinks[fault.sink]
-            self.world.sink_back(sink, fault.keeps)
-            self.world.notify("sink", None, fault)
-            if fault.keeps == "nothing":
+        """End an absence of a sink. The sink is back when the last of several overlapping absences ends, with what the worst of
+        them keeps."""
+        absences = self._absences.get(fault.sink, [])
+        if absences and fault is max(
+            absences, key=lambda each: each.until_us or self.scenario.trouble_us + 1
+        ):
+            sink, kept = self.sinks[fault.sink], {each.keeps for each in self._absences.pop(fault.sink)}
+            keeps = next(keeps for keeps in s.KEPT if keeps in kept)
+            self.world.sink_back(sink, keeps)
+            self.world.notify("sink", None, msgspec.structs.replace(fault, keeps=keeps))
+            if keeps == "nothing":
                 self.oracle.emptied(sink)
 
     def _crash(self, number: int, fault: s.Crash) -> None:
@@ -357,8 +362,8 @@ class Run(Mesh):
                 self.take_down(actor, fault.until_us, wipe=wipe, process=fault.process)
 
     def _others_know(self, victims: list[Actor], back_us: int) -> bool:
-        """Whether another agent has long known the jobs and agents, stays until the victims are back and know them too, and has a
-        state folder that no other process with its key makes count as lost. Otherwise a wipe would destroy the last copy."""
+        """Whether another agent has long known the jobs and agents, stays until the victims are back and know them too, and keeps
+        its state folder (no twin or restore makes it obsolete). Otherwise a wipe would destroy the last copy."""
         long_ago, known_us = self.world.now_us - KNOWING_US, back_us + KNOWING_US
         leaving = {
             self.hosts[fault.host]
@@ -380,7 +385,7 @@ class Run(Mesh):
         return self._circle(job) if fault.target == "circle" else self.invariants.masters(job)[:1]
 
     def _circle(self, job: JobId) -> list[Actor]:
-        """A job's master and its replicas; empty while none serves."""
+        """A job's master and its replicas; empty while no node serves the job."""
         circle = self.invariants.masters(job)[:1]
         for master in list(circle):
             assert master.node is not None
@@ -400,7 +405,7 @@ class Run(Mesh):
         self.world.notify("bug", None, fault)
         self.bugs.begin(fault)
 
-    def _weed(self, number: int, fault: s.Bug) -> None:
+    def _end_bug(self, number: int, fault: s.Bug) -> None:
         self.bugs.end(fault)
 
     def _change(self, number: int, fault: s.Change) -> None:
@@ -425,9 +430,9 @@ class Run(Mesh):
 _FAULTS: dict[
     type[s.Fault], tuple[Callable[[Run, int, Any], None], Callable[[Run, int, Any], None] | None]
 ] = {
-    s.Storm: (Run._storm, Run._calm),
-    s.Cut: (Run._cut, Run._mend),
-    s.Slow: (Run._slow, Run._swift),
+    s.Storm: (Run._storm, Run._end_storm),
+    s.Cut: (Run._cut, Run._end_cut),
+    s.Slow: (Run._slow, Run._end_slow),
     s.Pause: (Run._pause, Run._resume),
     s.FullDisk: (Run._fill, Run._free),
     s.Step: (Run._step, None),
@@ -437,7 +442,7 @@ _FAULTS: dict[
     s.Join: (Run._join, None),
     s.Part: (Run._part, None),
     s.Change: (Run._change, None),
-    s.Bug: (Run._plant, Run._weed),
+    s.Bug: (Run._plant, Run._end_bug),
     s.Twin: (
         lambda run, number, fault: run.doubles.twin(number, fault),
         lambda run, number, fault: run.doubles.twin_ends(number, fault),

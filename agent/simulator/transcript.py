@@ -1,7 +1,7 @@
 """A transcript of a simulation for readers: virtual time, host, and event, with messages in a few words.
 
-It has all faults and lives, and the messages and publications of one job, the one that the violation names, without pings and
-acknowledgements. The violation comes last, in the transcript's terms and then as found.
+It contains all faults, starts and ends of agents, and the messages and publications of one job, the one that the violation names,
+without pings and acknowledgements. The violation comes last, first with the transcript's names and then as found.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from elf.srt.messages.effects import Notice
 from elf.srt.messages.ids import JobId, NodeId, job_id, short
 
 LINES_MAX = 4_000
-"""The last lines; a violation is near the end."""
+"""The last lines that a transcript keeps; a violation is near the end."""
 SPANS_MAX = 4
 
 _DULL = (

@@ -6,8 +6,8 @@ import msgspec
 
 
 class Counters(msgspec.Struct):
-    """Since the start. scans: blocks parsed; front_bytes: read once for all jobs; again_bytes: read again for a job behind the
-    front; beyond: positions in the mesh past the end of the log."""
+    """Counts since the start. scans: blocks parsed; front_bytes: bytes read once for all jobs; again_bytes: bytes read again for
+    a job behind the front; beyond: positions in the mesh past the end of the log."""
 
     scans: int = 0
     front_bytes: int = 0

@@ -28,9 +28,11 @@ _NO_STRINGS = Strings()
 
 
 class ParseState(msgspec.Struct):
-    """What parsing needs to resume within a file: its format, the header line in force, the last event time, and how many lines
-    were rejected before the first one, which are in no window. Saved with the file's position. unread: lines rejected since the
-    last event time."""
+    """The state from which parsing resumes within a file, saved with the file's position.
+
+    format: of the file. header: the current header line. last_time: the last event time. pending_rejects: lines rejected before
+    the first event time, which are in no window. unread: lines rejected since the last event time.
+    """
 
     format: Format | None = None
     header: bytes = b""
@@ -95,7 +97,7 @@ class Feed:
         self._columns, self._timezone, self._agent, self._bounds = columns, timezone, agent, bounds
         self._strings_max = strings_max
         self.on_failure: Callable[[Worker, Exception], None] | None = None
-        """Called with a worker that raised, which is a bug of ours; must `leave_out` it. None: the error propagates."""
+        """Called with a worker that raised (a bug of ours); has to `leave_out` it. None: the error propagates."""
         self._parsers: dict[Format, Parser] = {}
         self._current: object = None
 
@@ -137,7 +139,7 @@ class Feed:
             timed = without_untimed(batch)
         for worker, retained in retained_of:
             if all(each is not worker for each in self._workers):
-                continue  # left out since
+                continue  # another worker's failure left it out meanwhile
             try:
                 before = _retained(rejected_at, retained, late_us)
                 _count_too_long(worker, before, too_long)
@@ -152,7 +154,7 @@ class Feed:
         self._after(state, batch)
 
     def leave_out(self, worker: Worker) -> None:
-        """Give that worker no more lines."""
+        """Pass no more lines to that worker."""
         self._workers = [each for each in self._workers if each is not worker]
 
     def empty_dictionaries(self) -> None:
@@ -211,7 +213,7 @@ def without_untimed(batch: Batch) -> Batch:
 
 
 def _retained(time_us: int | None, retained_us: int | None, late_us: int) -> int | None:
-    """The time under which rejects are counted: a pane that was dropped must not come back without its groups."""
+    """The time at which rejects are counted; `late_us` for a dropped pane, which must not return without its groups."""
     if time_us is None or retained_us is None or time_us >= retained_us:
         return time_us
     return late_us
@@ -266,7 +268,7 @@ def select(batch: Batch, keep: NDArray[np.bool_]) -> Batch:
 
 
 def complete(batch: Batch, worker: Worker) -> Batch:
-    """Add NULL for columns that this file's format does not have, or has with another type, and another file's has."""
+    """Add NULL for the worker's columns that this file's format lacks, or has with another type."""
     missing = [
         column
         for column in worker.plan.columns

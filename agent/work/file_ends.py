@@ -5,19 +5,19 @@ from __future__ import annotations
 from elf.agent.work.counters import Counters
 from elf.agent.work.log_files import LogFiles
 from elf.agent.work.losses import Losses
-from elf.agent.work.reading import Place, Reading
+from elf.agent.work.reading import LOST_STATE, Place, Reading
 from elf.srt.messages.messages import CLOSED, FIRST, GAP
 
 
 class FileEnds:
-    """For all readings of one source."""
+    """Decides for all readings of one source where files end."""
 
     def __init__(self, files: LogFiles, losses: Losses, counters: Counters) -> None:
         self._files, self._losses, self._counters = files, losses, counters
 
     def is_settled(self, reading: Reading, place: Place, at_end: bool) -> bool:
-        """Whether no more lines are expected there now. Closes the file at its end, or if the rest cannot come."""
-        self.turn(reading, place)
+        """Whether no more lines are expected at that place now. Closes the file at its end, or if its rest is lost."""
+        self.enter_next_part(reading, place)
         if place.stop is not None and place.offset >= place.stop:
             reading.close(place, 0)
             return True
@@ -27,7 +27,7 @@ class FileEnds:
         if is_whole and not is_done:
             return True
         if place.is_broken and front is not None:
-            self._shrank(reading, place, is_done, front)
+            self._handle_shorter(reading, place, is_done, front)
             return True
         if is_done and is_whole:
             reading.close(place, GAP if note.lost else 0)
@@ -51,12 +51,12 @@ class FileEnds:
             reading.close(place, GAP)
             return True
         if at_end and front is not None and place.offset >= front:
-            self._shrank(reading, place, is_done, front)
+            self._handle_shorter(reading, place, is_done, front)
             return True
         return False
 
     def has_missing(self, reading: Reading) -> bool:
-        """Wait for files that have a position but are not known here, then give them up. Whether any is still waited for."""
+        """Wait for files that have a position but are not known here, then give them up. Returns whether any is still awaited."""
         is_missing = False
         wanted = dict.fromkeys(reading.ends, 0)
         wanted.update({slot: at.offset for slot, at in reading.given.items() if slot[1] and not at.closed})
@@ -67,7 +67,9 @@ class FileEnds:
             if given is not None and given.closed:
                 continue
             flags = 0 if given is not None else FIRST
-            if self._losses.is_given_up(slot[1]):
+            if slot[1] == LOST_STATE:
+                reading.spans[slot] = offset, offset, flags | GAP | CLOSED
+            elif self._losses.is_given_up(slot[1]):
                 self._losses.gone(slot[1], offset, None)
                 reading.spans[slot] = offset, offset, flags | GAP | CLOSED
             else:
@@ -76,17 +78,17 @@ class FileEnds:
                     reading.spans[slot] = offset, offset, 0
         return is_missing
 
-    def look_behind(self, reading: Reading) -> None:
-        """A job's log may have closed a live file past its present end: then the file was cut short."""
+    def detect_cut_short(self, reading: Reading) -> None:
+        """Detect live files that a job's log closed past their present end: they were cut short."""
         for place in reading.places.values():
             if not place.over or self._files.is_done(place.note):
                 continue
             front, file = self._files.front_of(place.note), self._files.on_disk(place.note)
             if front is not None and place.offset > front and file is not None and not file.denied:
-                self._shrank(reading, place, False, front)
+                self._handle_shorter(reading, place, False, front)
 
-    def _shrank(self, reading: Reading, place: Place, is_done: bool, front: int) -> None:
-        """The file ends before the place: the lines between are lost, and new lines at its end are another part of it."""
+    def _handle_shorter(self, reading: Reading, place: Place, is_done: bool, front: int) -> None:
+        """Handle a file that ends before the place: the lines in between are lost, and new lines at its end are a new part."""
         self._counters.beyond += place.offset > front
         if place.offset > front or place.is_broken:
             self._losses.short(self._files.on_disk(place.note), place.slot[1], place.offset, front)
@@ -98,8 +100,8 @@ class FileEnds:
             self._files.is_dirty = True
             reading.continue_in_next_part(place, place.note, GAP if was_over else 0)
 
-    def turn(self, reading: Reading, place: Place) -> None:
-        """Where a part of a file has ended and another follows, continue in that one."""
+    def enter_next_part(self, reading: Reading, place: Place) -> None:
+        """Continue in the next part if this part of the file has ended."""
         end = place.end_of_part
         while not reading.lane and end is not None and place.offset >= end:
             reading.close(place, GAP if place.offset > end else 0)

@@ -1,9 +1,9 @@
-"""Notes on each file of a source, besides how far it was read: its identity, and the event time reached at which offset.
+"""Notes on each file of a source, besides how far it was read: its identity, and the event times reached at its offsets.
 
 An identity must be the same after a restart, and after the agent has lost its disk, so it is derived from the file: a hash of its
-first line, and a number for the second and further files that begin alike. No two files ever get the same one. A file that is
-found shorter than it was read therefore continues under another identity, derived also from the offset where it ended. Nothing
-else begins another part: if a job's log has closed a file and the file grows, its offsets continue in that log.
+first line, and a number for the second and further files that begin alike. No two files get the same identity. A file that is
+found shorter than it was read therefore continues under another identity, derived also from the offset where it ended: this is
+another *part* of it. Nothing else begins a part: if a job's log has closed a file and the file grows, the offsets continue.
 
 `low(P)` is where the running maximum of event time first reached P. Marks record it sparsely: the offset returned may be earlier
 by the distance of two marks.
@@ -27,7 +27,7 @@ from elf.agent.files.identity import real_path
 from elf.agent.files.source import SourceState
 
 LINE_BYTES = 1024
-"""A first line is hashed up to here."""
+"""Bytes of a first line that are hashed at most."""
 MARKS_MAX = 512
 """Marks of one file, 16 bytes each. When there are more, every second one is dropped: in 1 GB, one each 2 to 4 MB is left."""
 MARK_BYTES = 64 << 10
@@ -42,11 +42,14 @@ Time = Annotated[int, Meta(ge=-(1 << 62), lt=1 << 62)]
 
 
 class FileNote(msgspec.Struct, array_like=True):
-    """generation: the file's number in the `Source`. fingerprint: hash of its first line; 0 until there is one. ordinal: how many
+    """The note of one file.
+
+    generation: the file's number in the `Source`. fingerprint: hash of its first line; 0 until there is one. ordinal: how many
     other files had begun alike. bases: offset 0, and the offsets where it continued after it was cut short. highest_us: the
     highest event time read; marks: (offset, highest event time before it). length: once known. lost: the file disappeared before
-    its end was read. over_us: no line in it is later (a file that was skipped, since it was last written before the requested
-    time). begin: lines before it existed when the agent was first started, and do not count (-1: all of the first part)."""
+    its end was read. over_us: no line in it is later (of a file that was skipped, since it was last written before the requested
+    time). begin: lines before this offset existed when the agent was first started, and do not count (-1: the whole first part).
+    """
 
     generation: int
     fingerprint: int = 0
@@ -85,10 +88,12 @@ class FileNote(msgspec.Struct, array_like=True):
 
 
 class Saved(msgspec.Struct, array_like=True):
-    """What `Notes.save` writes. source: None until it has first been read. begun: fingerprints, and how many files had each.
-    copies: the generation of a copy or archive, and that of the file whose lines it holds. firsts: files that existed when the
-    agent was first started. joined: the jobs that were ever read, and whether the mesh already knew files of this agent in each.
-    lacks_us: see `Notes`."""
+    """The content of the file that `Notes.save` writes.
+
+    source: None until its first read. begun: by fingerprint, how many files had it. copies: by generation of a copy or archive,
+    that of the file whose lines it holds. firsts: files that existed when the agent was first started. joined: by job that was
+    ever read, whether the mesh already knew files of this agent in it. lacks_us: see `Notes`.
+    """
 
     source: SourceState | None
     notes: list[FileNote]
@@ -103,7 +108,7 @@ class Saved(msgspec.Struct, array_like=True):
 def first_line(head: bytes, whole: bool) -> bytes | None:
     """The line that identifies a file: its first one that is not a comment, without its end. None while there is none.
 
-    whole: `head` will not grow: the file is complete, or no more of it is looked at.
+    whole: `head` will not grow, since the file is complete, or since no more of it is read.
     """
     at = 0
     while (newline := head.find(b"\n", at)) >= 0:
@@ -124,7 +129,7 @@ def identity_of(fingerprint: int, ordinal: int, base: int = 0) -> int:
 
 
 def is_sound(source: SourceState | None) -> bool:
-    """Whether a source can have written that; a state from elsewhere must not be used. O(files)."""
+    """Whether a source can have written this state; another state must not be used. O(files)."""
     for file in source.files if source is not None else ():
         numbers = (file.base, file.offset, file.packed_bytes, file.device, file.inode, *chain(*file.marks))
         sizes = file.head_size, file.tail_size
@@ -151,7 +156,7 @@ class Notes:
         self.firsts = saved.firsts if saved else []
         self._joined = saved.joined if saved else {}
         self.lacks_us = saved.lacks_us if saved else 0
-        """Until when an earlier life, of which this folder has no record, may have counted lines; 0: there was none."""
+        """An earlier life that this folder has no record of may have counted lines until this time; 0: there was none."""
         self.time_max = saved.time_max if saved else None
         self._begun = saved.begun if saved else {}
         self.files = {note.generation: note for note in saved.notes} if saved else {}
@@ -173,16 +178,16 @@ class Notes:
         return note
 
     def alike(self, line: bytes) -> list[FileNote]:
-        """Notes of the files that begin like that. O(files)."""
+        """Notes of the files whose first line is `line`. O(files)."""
         fingerprint = fingerprint_of(line)
         return [note for note in self.files.values() if note.fingerprint == fingerprint]
 
     def begun(self, fingerprint: int) -> int:
-        """How many files began like that, as far as the count is kept."""
+        """How many files had that fingerprint, if the count is still kept, else 0."""
         return self._begun.get(fingerprint, 0)
 
     def identify(self, note: FileNote, line: bytes, ordinal: int | None = None) -> None:
-        """Note the first line of a file. ordinal: as in the mesh's log, where this agent has lost its own count. O(1)."""
+        """Note the first line of a file. ordinal: from the job's log, if this agent has lost its own count. O(1)."""
         note.fingerprint = fingerprint = fingerprint_of(line)
         begun = self._begun.pop(fingerprint, 0)
         note.ordinal = begun if ordinal is None else ordinal
@@ -192,7 +197,7 @@ class Notes:
         self._index(note)
 
     def cut_short(self, note: FileNote, base: int) -> None:
-        """The file ends at `base` and was read further: lines that it gets there are another part."""
+        """Begin a part at `base`, where a file now ends that was read further before."""
         note.bases.append(base)
         self._index(note)
 
@@ -207,7 +212,7 @@ class Notes:
         self._index(note)
 
     def part_from(self, copy: int, line: bytes, base: int) -> FileNote:
-        """A copy has grown at `base`: lines from there on were not read elsewhere."""
+        """Begin a note for a copy that has grown past `base`: later lines were not read from another file."""
         del self.copies[copy]
         note = self.files[copy] = FileNote(copy, bases=[base])
         self.identify(note, line)
@@ -222,9 +227,11 @@ class Notes:
                 self.by_identity.pop(note.identity(part), None)
 
     def counts_all(self, job: bytes, has_files: bool) -> tuple[bool, bool]:
-        """Whether lines before `FileNote.begin` count for a job, and whether that was already decided. has_files: the mesh has
-        files of this agent in the job. If so, and the job is read here for the first time, the notes of an earlier life are lost,
-        and only the job's log can say where to begin."""
+        """Whether lines before `FileNote.begin` count for a job, and whether that was already decided.
+
+        has_files: the mesh has files of this agent in the job. If so, and the job is read here for the first time, the notes of
+        an earlier life are lost, and only the job's log knows where to begin.
+        """
         known = job in self._joined
         if not known:
             self._joined[job] = has_files
@@ -259,7 +266,7 @@ class Notes:
         except FileNotFoundError:
             return None
         except OSError as error:
-            self._notice(f"{self._path}: {error.strerror or error}; files are looked at anew")
+            self._notice(f"{self._path}: {error.strerror or error}; files are identified again")
             return None
         data = content[len(MAGIC) + 4 :]
         if (
@@ -272,5 +279,5 @@ class Notes:
                 saved = None
             if saved is not None and is_sound(saved.source):
                 return saved
-        self._notice(f"{self._path}: damaged; files are looked at anew")
+        self._notice(f"{self._path}: damaged; files are identified again")
         return None

@@ -32,8 +32,10 @@ class Before(msgspec.Struct, frozen=True):
 
 
 class Unread:
-    """Finds stretches of time in which lines were written and none parsed: `LINES_MIN` or more rejected lines between two parsed
-    ones, the second of which is later than all before."""
+    """Finds periods in which lines were written and none was parsed.
+
+    Such a period has `LINES_MIN` or more rejected lines between two parsed lines, the second of which is later than all before.
+    """
 
     __slots__ = ("_count", "_highest")
 
@@ -41,8 +43,8 @@ class Unread:
         self._count, self._highest = -1, NEVER_US
 
     def take(self, batch: Batch, before: Before, too_long: int) -> list[tuple[Micros, Micros]]:
-        """Take the next block. Returns the stretches that end in it, (from, until). before: used only where reading begins.
-        O(rows) where lines were rejected."""
+        """Take the next block. Returns the periods that end in it, (from, until). before: used only for the first block.
+        O(rows) if lines were rejected."""
         if self._count < 0:
             self._count = before.unread
             self._highest = NEVER_US if before.last_time is None else before.last_time
@@ -88,7 +90,7 @@ class JobRows:
 
     @property
     def columns(self) -> frozenset[Column]:
-        """What the parser must fill, besides `time`."""
+        """The columns that the parser must fill, besides `time`."""
         return frozenset(column for worker in self._workers.values() for column in worker.plan.columns)
 
     @property
@@ -113,8 +115,8 @@ class JobRows:
             if mine is not None:
                 worker.add(complete(mine, worker), pane_before=before.last_time)
 
-    def lacks(self, from_us: Micros, until_us: Micros) -> bool:
-        """Whether a whole pane lies between these times, so that nothing of it was parsed."""
+    def has_whole_pane(self, from_us: Micros, until_us: Micros) -> bool:
+        """Whether a whole pane is between these times, so that no line of it was parsed."""
         plans = [worker.plan for worker in self._workers.values()]
         panes = [plan.window.pane_us for plan in plans if plan.window is not None]
         return until_us > self.since_us and any(until_us // pane - from_us // pane > 1 for pane in panes)

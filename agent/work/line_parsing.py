@@ -16,15 +16,14 @@ from elf.agent.work.rescan import Rescan
 from elf.errors import SourceError
 
 LOOK_BACK_BYTES = (64 << 10, 1 << 20)
-"""How far back the line before an offset is searched; if it is further, the file is read from its start."""
+"""Bytes before an offset in which the line before it is searched; if it begins earlier, the file is read from its start."""
 
 
 class Parsing:
-    """The parsers of one source. `columns`: the ones they fill; `scans`: blocks parsed for rows."""
+    """The parsers of one source. `columns`: the ones they fill."""
 
     def __init__(self, timezone: str, agent: str, line_max: int, strings_max: int) -> None:
         self.columns = frozenset({"time"})
-        self.scans = 0
         self._timezone, self._agent, self._line_max, self._strings_max = (
             timezone,
             agent,
@@ -40,14 +39,14 @@ class Parsing:
         return sum(parser.nbytes for parser in (*self._parsers.values(), *self._clocks.values()))
 
     def ask(self, columns: frozenset[str]) -> None:
-        """Fill these columns from now on. Settle first whatever holds codes of the dictionaries."""
+        """Fill these columns from now on. The caller first settles everything that holds codes of the dictionaries."""
         self.columns = columns
         self._parsers.clear()
 
     def parse(
         self, block: Block, format: Format, state: ParseState, now_us: int, settle: Callable[[], None]
     ) -> Batch:
-        """The lines of a block; `state` is that of its file before the block. settle: see `JobRows.settle`."""
+        """Parse the lines of a block. state: of its file before the block. settle: see `JobRows.settle`."""
         parser = self._parsers.get(format)
         if parser is None:
             parser = self._parsers[format] = self._make(format, self.columns)
@@ -55,7 +54,6 @@ class Parsing:
             settle()
             for each in self._parsers.values():
                 each.clear()
-        self.scans += 1
         return _parsed(parser, block.data, state, now_us)
 
     def _make(self, format: Format, columns: frozenset[str]) -> Parser:
@@ -71,9 +69,9 @@ class Parsing:
     def state_at(
         self, scan: Rescan, format: Format, now_us: int, from_start: Callable[[], Rescan]
     ) -> ParseState:
-        """The parse state where `scan` begins, from the lines before it: always the same.
+        """The parse state where `scan` begins. It depends on the lines before that offset only.
 
-        O(1) as a rule; O(offset) where no line before it has a time, or a header may be anywhere. Raises OSError.
+        O(1) as a rule; O(offset) if no line near before it has a time, or if a header may be anywhere. Raises OSError.
         """
         if not scan.offset:
             return ParseState(format)
@@ -100,7 +98,7 @@ class Parsing:
             while (block := scan.next(offset)) is not None:
                 advance(state, _parsed(clock, block.data, state, now_us))
         except SourceError:
-            pass  # as far as it can be read
+            pass  # use the state at the last readable line
         finally:
             scan.close()
         return state

@@ -24,10 +24,10 @@ SCAN_S = 0.02
 SAVE_S = 5.0
 HEAD_BYTES = 64 << 10
 SEEK_S = 600.0
-"""A missing file is searched for so long: compressing or moving it may take a while."""
+"""Time for which a missing file is searched: compressing or moving it may take a while."""
 SEEK_EVERY_S = 1.0
 LOOKS_MAX = 16
-"""How often to look again while files are renamed meanwhile."""
+"""Scans in a row at most, while files are renamed during each of them."""
 
 
 Stamp = tuple[Inode | None, int, int]
@@ -35,8 +35,11 @@ Stamp = tuple[Inode | None, int, int]
 
 
 class LogFiles:
-    """A `Source`, which reads each byte once, and the notes of its files. start: "end" or "beginning": from where files count
-    that exist at the very first start. clock_us, now_s: of the last look; scan_clock_us, scan_s: of the last scan."""
+    """A `Source`, which reads each byte once, and the notes of its files.
+
+    start: whether files that exist at the very first start count from their "end" or their "beginning". clock_us, now_s: times of
+    the last `look`; scan_clock_us, scan_s: of the last scan.
+    """
 
     def __init__(
         self,
@@ -79,8 +82,11 @@ class LogFiles:
         """Whether something changed that is not saved yet."""
 
     def look(self, clock_us: Micros, now_s: float, since_us: Micros, is_lost: bool = False) -> None:
-        """Scan the folders. since_us: at the very first look, files last written before it are skipped. is_lost: the very first
-        look is not that of a new agent, since its state folder was lost: files that exist then count from their start."""
+        """Scan the folders, unless nothing can have changed.
+
+        since_us: the very first scan skips files that were last written before it. is_lost: the agent is not new but lost its
+        state folder; files that exist at the very first scan then count from their start.
+        """
         self.clock_us, self.now_s = clock_us, now_s
         is_first = self.scan_s is None
         if self.scan_s is not None and now_s - self.scan_s < SCAN_S and self.source.is_still():
@@ -116,8 +122,8 @@ class LogFiles:
     def find_again(
         self, positions: Mapping[Slot, Position], ends: Iterable[Slot] = (), *, is_lost: bool = False
     ) -> None:
-        """Search, now and at each later scan, for files that a job's log knows and this agent does not. is_lost: the agent's
-        notes were lost, so identities that it has given since may be wrong."""
+        """Search, now and at each later scan, for files that a job's log knows and this agent does not. is_lost: the agent lost
+        its notes, so identities that it has assigned since may be wrong."""
         given = [slot for slot, at in positions.items() if slot[1] and not at.closed]
         if not (is_lost or any(slot[1] not in self.notes.by_identity for slot in (*given, *ends))):
             return
@@ -135,7 +141,7 @@ class LogFiles:
             break
 
     def seek(self) -> None:
-        """A file is missing: at the next scan, and for a while at each one, open every file of the families."""
+        """Search for a missing file: the next scan, and for a while each later one, opens every file of the families."""
         if self._sought_s is None or self.now_s - self._sought_s >= SEEK_EVERY_S:
             self._sought_s = self.now_s
             self.source.claim(self._pick)
@@ -145,10 +151,10 @@ class LogFiles:
         try:
             return self._rediscovery.pick(unknown)
         except Moved:
-            return set()  # the next look decides
+            return set()  # the next scan decides
 
     def _skip_ambiguous(self) -> None:
-        """Read files from their present end on if it is unknown what of them was counted."""
+        """Read files from their present end on if it is unknown which of their lines were counted."""
         files = self.source.files()
         known = [note for note in self.notes.files.values() if note.generation in files]
         followed = {file.inode for file in files.values()}
@@ -166,7 +172,7 @@ class LogFiles:
             self.is_dirty = True
 
     def begins_like(self, file: Followed) -> list[str]:
-        """Files that are not followed and begin like that one, but do not hold all that was read of it."""
+        """Paths of files that are not followed and begin like `file`, but do not hold all that was read of it."""
         there = Listing([file.path], lambda notice: None).look(())
         followed = {each.inode for each in self.source.files().values()}
         unknown = [one for one in there if one.inode not in followed]
@@ -174,11 +180,11 @@ class LogFiles:
 
     @property
     def unread(self) -> Mapping[str, str]:
-        """Files that are not followed, may be the missing ones, and cannot be read; and why."""
+        """Files that may be the missing ones and cannot be read: the reason by path."""
         return self._rediscovery.unread
 
     def identify(self, generation: int, *, is_read: bool = False) -> None:
-        """Give a file its identity, if it has a first line. is_read: it is not a copy of another one."""
+        """Assign a file its identity, if it has a first line. is_read: it is not a copy of another one."""
         note = self.notes.files.get(generation)
         if generation in self.notes.copies or (note is not None and note.fingerprint):
             return
@@ -195,7 +201,7 @@ class LogFiles:
             self.notes.identify(note, line, self._rediscovery.ordinal(line))
             self.is_dirty = True
             if file.state.base and not (note.begin or file.state.done):
-                # The rest of a longer file: its lines were counted, so the source resumes at its end.
+                # The file is what is left of a longer one. Its lines were counted, so the source resumes at its end.
                 self.notes.begin_behind(note, file.state.base, note.ordinal)
 
     def _original_of(self, copy: Followed, line: bytes) -> FileNote | None:
@@ -234,8 +240,8 @@ class LogFiles:
         return self.notes.of(generation)
 
     def front_of(self, note: FileNote) -> int | None:
-        """How far the source has read a file; None if it skipped the file without learning its length: an archive from before the
-        first start, or one that is too old."""
+        """How far the source has read a file; None if it skipped the file without reading its length: an archive that existed
+        before the first start, or a file that is too old."""
         file = self.source.files().get(note.generation)
         if file is None or (note.length is not None and file.state.done):
             return note.length
@@ -248,7 +254,7 @@ class LogFiles:
         return file is None or file.state.done
 
     def on_disk(self, note: FileNote) -> Followed | None:
-        """The file that its lines can be read from now: itself, or a copy."""
+        """The file on disk from which the note's lines can be read now: the file itself, or a copy."""
         files = self.source.files()
         of = [
             note.generation,
@@ -258,12 +264,12 @@ class LogFiles:
         return next((file for file in there if file.inode is not None or file.content is not None), None)
 
     def ends_at(self, file: Followed, offset: int) -> None:
-        """No whole line begins there or later, although more had been read."""
+        """Note that no whole line begins at that offset or later, although more was read before."""
         self._ends[file.state.generation] = min(offset, self._ends.get(file.state.generation, offset))
 
     def damaged_at(self, file: Followed, offset: int) -> None:
-        """An archive cannot be read past that offset, although more had been read. After two graces that counts as its end, until
-        the file on disk changes."""
+        """Note that an archive cannot be read past that offset, although more was read before. After two grace periods the offset
+        counts as its end, until the file on disk changes."""
         generation, stamp = file.state.generation, _stamp(file)
         before, since_s = self._damaged.setdefault(generation, (stamp, self.now_s))
         if before != stamp:
@@ -275,8 +281,8 @@ class LogFiles:
         return file.state.generation in self._damaged
 
     def end_of(self, note: FileNote, front: int) -> int:
-        """Up to where its lines can be read now; `front` bytes were read. A copy that was made before the last lines came
-        (copytruncate) ends earlier: those lines are in no file."""
+        """The offset up to which the note's lines can be read now; the source has read `front` bytes. A copy that was made before
+        the last lines were written (copytruncate) ends earlier: those lines are in no file."""
         file = self.on_disk(note)
         if file is None:
             return front
@@ -292,7 +298,7 @@ class LogFiles:
     def save(self, time_max: Micros | None) -> None:
         """Save positions and notes."""
         for file in self.source.files().values():
-            file.intact()  # reads the start of a file that was not read yet, so that it is recognised by it later
+            file.intact()  # reads the start of a file that was not read yet, by which the file is recognised later
         self.notes.save(self.source.positions(), time_max)
         self.save_s, self.is_dirty = self.now_s, False
 

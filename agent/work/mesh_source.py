@@ -4,14 +4,14 @@
 to the files, across restarts, and however often lines are read again.
 
 **How.** One `Source` follows the files and reads each byte once; how far it has read is the *front*. A block is parsed once, and
-every job whose place is at its start gets it; as a rule all jobs do. Each job gathers rows until its next `Read` cuts them. A job
-behind the front (it reads again what was not committed, or started later) gets the lines in between from a `Rescan`, which never
-reads past the front, where the job joins the others. A `Read` that does not resume where the last cut ended starts a new
+every job with its place at the block's start gets it, as a rule all jobs. A job gathers rows until its next `Read` cuts them. A
+job behind the front (it reads again what was not committed, or started later) gets the lines in between from a `Rescan`, which
+never reads past the front, where the job joins the others. A `Read` that does not resume where the last cut ended starts a new
 reading at its own positions, and the gathered rows are dropped. So the position of the front affects cost only, not results.
 
 **Order.** Lines that a job must read again come before new ones; rotated files before live ones.
 
-**What no reader can repair.** See `agent/files/source.py`. If a position cannot be found any more, its file is closed with a gap.
+**What no reader can repair.** See `agent/files/source.py`. If a position is no longer in any file, its file is closed with a gap.
 
 No clock: `clock_us` is the agent's wall clock, `now_s` any clock that does not go back. One read at a time, in any thread: the
 kernels release the GIL.
@@ -42,7 +42,7 @@ from elf.agent.work.line_parsing import Parsing, advance
 from elf.agent.work.log_files import SAVE_S, LogFiles
 from elf.agent.work.losses import Losses
 from elf.agent.work.parse_health import ParseHealth
-from elf.agent.work.reading import Place, Reading
+from elf.agent.work.reading import LOST_STATE, Place, Reading
 from elf.agent.work.rescan import EndsBefore, Rescan
 from elf.agent.work.unparsed import Unparsed
 from elf.cbt.budget import Budget
@@ -55,23 +55,20 @@ from elf.srt.messages.ids import JobId, NodeId
 from elf.srt.messages.messages import CLOSED, FIRST, GAP, Micros, Schedule
 
 CUT_BYTES = 8 << 20
-"""A cut reads no more, except for its last block: 8 blocks, some 10 ms of parsing and as many of grouping."""
+"""Bytes that one cut reads at most, except for its last block: 8 blocks, some 10 ms of parsing and as many of grouping."""
 STRINGS_BYTES = 8 << 20
 """Dictionaries of this size are emptied."""
 ABSENT_S = 10.0
-"""A job that has not read for so long gets no more blocks; with its next `Read` it reads them again."""
+"""A job without a `Read` for this time gets no more blocks; its next `Read` reads them again."""
 RESCANS_MAX = 4
 """Files open for reading again, with a buffer of 256 KiB each."""
 NOTICES_MAX = 256
 BUDGET_DIVISOR = 4
 """Rows gathered between cuts take at most the budget divided by this."""
 STRINGS_DIVISOR, CUT_DIVISOR, BLOCK_DIVISOR = 16, 32, 128
-"""The budget divided by these bounds dictionaries, the bytes of one cut, and the bytes of one block. Where all paths differ, rows
-are twice as large as their lines, and several copies of a cut exist at once: fronts, rows, entries that wait for the log,
-records, a tree's fragments; and a restart reads entries back uncompressed."""
-
-LOST_STATE = 1
-"""The identity of an empty, closed file with a gap. It stands for lines from before the disk was lost."""
+"""Divisors of the budget: the quotients bound the dictionaries, the bytes of one cut, and the bytes of one block. If all paths
+differ, rows are twice as large as their lines, and several copies of a cut exist at once: fronts, rows, entries that wait for the
+log, records, a tree's fragments; and a restart reads entries back uncompressed."""
 
 
 class MeshSource:
@@ -96,8 +93,8 @@ class MeshSource:
         grace_s: float = GRACE_S,
         strings_max: int = STRINGS_BYTES,
     ) -> None:
-        """`agent`: its name, for the column `agent`. start: see `LogFiles`. idle_grace_us: a source without a new line for so
-        long is idle, and its watermark follows the clock at this distance (at least as long as the server buffers lines). Raises
+        """agent: its name, for the column `agent`. start: see `LogFiles`. idle_grace_us: a source without a new line for this
+        time is idle, and its watermark follows the clock at this distance (at least as long as the server buffers lines). Raises
         FormatError, UsageError for an unknown time zone."""
         self.name, self.counters, self.totals = name, Counters(), Totals()
         self._worker, self._budget = worker, budget
@@ -185,11 +182,11 @@ class MeshSource:
             self.totals = msgspec.structs.replace(self._totals, rejects=Counter(self._totals.rejects))
 
     def state_was_lost(self) -> None:
-        """The mesh knows an earlier life of this agent, and the state folder has no record of it."""
+        """Note that the mesh knows an earlier life of this agent of which the state folder has no record."""
         self._is_state_lost = True
 
     def _note_lost_state(self, clock_us: Micros) -> None:
-        """Files that were skipped at the first look (`elf.agent.files.first_seen`) may hold lines that count in the mesh."""
+        """Files skipped by the first scan (`elf.agent.files.first_seen`) may hold lines that the mesh counts: note until when."""
         self._is_state_lost, notes = False, self._files.notes
         if notes.lacks_us or not any(note.begin for note in notes.files.values()):
             return
@@ -197,7 +194,8 @@ class MeshSource:
         self._files.is_dirty = True
         self._pending_notices.append(
             f"{self.name}: state_dir was empty, though the mesh knows this agent: of lines logged before this start a "
-            "job counts only those in files that it knows already; windows that lack such lines say so"
+            "job counts only those in files that it knows already; windows that lack such lines do not count this agent; "
+            "keep state_dir"
         )
 
     def fileno(self) -> int:
@@ -213,7 +211,7 @@ class MeshSource:
         return self._source.wake()
 
     def lag_bytes(self) -> dict[str, int]:
-        """See `Source.lag_bytes`: bytes that no job has got, as of the last read."""
+        """See `Source.lag_bytes`: bytes that no job has read, as of the last read."""
         return self._lag_bytes
 
     def account(self) -> None:
@@ -221,7 +219,7 @@ class MeshSource:
         self._budget.reserve(f"source {self.name}", self.nbytes)
 
     def forget(self, job: JobId) -> None:
-        """The job has ended."""
+        """Drop the reading of a job that has ended."""
         with self._lock:
             for key in [key for key in self._readings if key[0] == job]:
                 del self._readings[key]
@@ -266,7 +264,7 @@ class MeshSource:
         return reading
 
     def _ask_columns(self) -> None:
-        """Parse the columns of all jobs. If they change, settle the gathered rows first."""
+        """Have the parsers fill the columns of all jobs. If these changed, settle the gathered rows first."""
         asked = frozenset[Column]().union(*(reading.rows.columns for reading in self._readings.values()))
         self._types = {column.name: column.type for column in asked}
         columns = frozenset(self._types) | {"time"}
@@ -275,7 +273,7 @@ class MeshSource:
             self._parsing.ask(columns)
 
     def _take_place(self, reading: Reading, note: FileNote) -> None:
-        """Give the reading a place in that file, if it has none."""
+        """Add a place in that file to the reading, if it has none."""
         if not note.fingerprint:
             return
         front = self._files.front_of(note)
@@ -298,8 +296,8 @@ class MeshSource:
     # Reading.
 
     def _fill(self, reading: Reading) -> bool:
-        """Read for this job until nothing is left, or the cut is full. Returns whether nothing is left. A file that is known but
-        not open yet, because a rotation has just renamed it, has something left."""
+        """Read for this job until nothing is left, or the cut is full. Returns whether nothing is left: false if a known file is
+        not open yet because a rotation has just renamed it."""
         left = self._cut_bytes
         stuck: set[int] = set()
         while left > 0:
@@ -324,13 +322,13 @@ class MeshSource:
         return False
 
     def _stop_of(self, place: Place) -> int | None:
-        """The offset up to which its lines can be read; None: to the end of the file on disk."""
+        """The offset up to which lines at that place can be read; None: to the end of the file on disk."""
         front = self._files.front_of(place.note)
         ends = [end for end in (front, place.stop, place.end_of_part) if end is not None]
         return min(ends) if front is not None else None
 
     def _next_behind(self, reading: Reading, stuck: set[int]) -> Place | None:
-        for place in reading.standing():
+        for place in reading.open_places():
             if place.note.generation in stuck:
                 continue
             stop = self._stop_of(place)
@@ -339,7 +337,7 @@ class MeshSource:
         return None
 
     def _waits_for_front(self, reading: Reading) -> bool:
-        return any(place.stop is not None and place.offset < place.stop for place in reading.standing())
+        return any(place.stop is not None and place.offset < place.stop for place in reading.open_places())
 
     def _read_front(self) -> Block | None:
         """Read the next block at the front, for every job whose place is there."""
@@ -377,7 +375,7 @@ class MeshSource:
         return block
 
     def _state_before(self, file: Followed, block: Block) -> ParseState:
-        """The state of parsing before the first block that is read of a file since the start."""
+        """The parse state before the first block of a file that is read since the start."""
         format = self.formats.of(block)
         if not block.start:
             return ParseState(format)
@@ -396,7 +394,7 @@ class MeshSource:
         )
 
     def _read_again(self, reading: Reading, place: Place) -> Block | None:
-        """Read the reading's next block there, for every job at that place; None if there is none (now)."""
+        """Read the next block at that place, for every job at the same place; None if there is none now."""
         note, generation = place.note, place.note.generation
         file, stop = self._files.on_disk(note), self._stop_of(place)
         if file is None or file.denied:
@@ -417,7 +415,7 @@ class MeshSource:
         except EndsBefore:
             self._ends_at(file, place)
         except FileNotFoundError:
-            pass  # the next look finds where it is
+            pass  # the next scan finds its new path
         except SourceError:
             self._files.damaged_at(file, place.offset)
         except OSError as error:
@@ -429,7 +427,7 @@ class MeshSource:
         return None
 
     def _ends_at(self, file: Followed, place: Place) -> None:
-        """The file holds less than was read: it is a copy of a log that grew afterwards, or a damaged archive."""
+        """Note that the file holds less than was read: it is a copy of a log that grew afterwards, or a damaged archive."""
         if file.packed and file.state.generation == place.note.generation:
             self._files.damaged_at(file, place.offset)
         else:
@@ -447,7 +445,7 @@ class MeshSource:
         return scan
 
     def _keep_open(self, generation: int, scan: Rescan, stop: int | None) -> None:
-        """Keep the scan for the next block, unless the front reads that."""
+        """Keep the scan for the next block, unless the front reads that block."""
         before = self._rescans.pop((generation, scan.offset), None)
         if before is not None:
             before.close()
@@ -468,7 +466,7 @@ class MeshSource:
             place = reading.places.get(note.generation)
             if place is None or place.over:
                 continue
-            self._ends.turn(reading, place)
+            self._ends.enter_next_part(reading, place)
             end = place.end_of_part
             if place.offset == block.start and (end is None or block.end <= end):
                 found.append((reading, place))
@@ -492,12 +490,12 @@ class MeshSource:
             if asked != vector.type and name not in self._conflicting:
                 self._conflicting.add(name)
                 self._pending_notices.append(
-                    f"{self.name}: column {name} is {vector.type} here, and a job expects {asked}: the job gets NULL for it from "
-                    "this log. Give all agents a format in which the column has one type"
+                    f"{self.name}: column {name} is {vector.type} here, and a job expects {asked}: the job reads it as NULL from "
+                    "this log; give all agents a format in which the column has one type"
                 )
 
     def _isolate(self, reading: Reading, do: Callable[..., None], *about: Any) -> None:
-        """If this raises, the reading may hold half a block, so its next `Read` starts again. Other readings are not affected."""
+        """Call `do`. If it raises, the reading may hold half a block: its next `Read` starts again. Others are not affected."""
         try:
             do(*about)
         except Exception as error:
@@ -521,7 +519,7 @@ class MeshSource:
         return self._unparsed
 
     def _has_memory(self, reading: Reading) -> bool:
-        """Whether this job may gather more. If memory is short, other jobs lose their rows and read them again later."""
+        """Whether this job may gather more rows. If memory is short, other jobs drop their rows and read them again later."""
         held = {key: each.rows.nbytes for key, each in self._readings.items()}
         while sum(held.values()) > self._memory_max and len(held) > 1:
             others = {key: size for key, size in held.items() if self._readings[key] is not reading}
@@ -533,8 +531,10 @@ class MeshSource:
 
     def _cut(self, read: Read, reading: Reading, at_end: bool) -> Cut:
         if at_end and not reading.lane:
-            self._ends.look_behind(reading)
-        waits = [place for place in reading.standing() if not self._ends.is_settled(reading, place, at_end)]
+            self._ends.detect_cut_short(reading)
+        waits = [
+            place for place in reading.open_places() if not self._ends.is_settled(reading, place, at_end)
+        ]
         is_missing = self._ends.has_missing(reading)
         caught_up = at_end and not waits and not is_missing
         watermark_us = reading.watermark_us if is_missing else self._watermark(reading, at_end, caught_up)
@@ -554,7 +554,7 @@ class MeshSource:
         self.counters.gaps += len(gaps)
         self.counters.overflows += overflows
         about = (read.job, read.request, read.schedule)
-        untimed = 0 if reading.lane else reading.rows.untimed  # a lane's lines were counted before
+        untimed = 0 if reading.lane else reading.rows.untimed  # lines of a lane were counted before
         reading.rows.untimed = 0
         ends_unread = caught_up and self._parse_health.is_failing
         return Cut(
@@ -562,7 +562,7 @@ class MeshSource:
         )
 
     def _withhold_lost(self, read: Read, reading: Reading, watermark_us: Micros) -> Micros:
-        """The watermark that may be promised: no progress until one gap, which the job's log records, covers all lost lines."""
+        """The watermark that may be promised: it does not advance until one gap in the job's log covers all lost lines."""
         slot, until_us = (self._worker, LOST_STATE, 0), self._files.notes.lacks_us
         if reading.lane or reading.counts_all or read.since_us >= until_us or slot in reading.given:
             return watermark_us
@@ -572,9 +572,12 @@ class MeshSource:
         return watermark_us
 
     def _watermark(self, reading: Reading, at_end: bool, caught_up: bool) -> Micros:
-        """The latest event time, held back by files with lines left to read. For an idle source: the clock from before it was
-        read to its end, less the grace. Never falls. Rule 2*: a source whose lines cannot be parsed counts as idle, so that no
-        window waits for it; but its promise is a gap. Lines parsed before are promised apart, since they are no gap."""
+        """The latest event time, bounded by files with lines left to read. Never falls.
+
+        For an idle source: the clock from before it was read to its end, less the grace. Rule 2*: a source whose lines cannot be
+        parsed counts as idle, so that no window waits for it; but what it promises is a gap. Lines parsed before that are no gap,
+        so a cut promises them separately.
+        """
         latest = self._time_max if caught_up else reading.latest_us
         unread = () if at_end else self._source.unread()
         for generation, place in reading.places.items():

@@ -7,7 +7,7 @@ from elf.srt.messages.messages import Micros
 
 
 class ParseHealth:
-    """line_s: when a line was parsed last; before the first one, when reading started."""
+    """Counts rejected lines in a row. line_s: when a line was parsed last; before the first one, when reading started."""
 
     def __init__(self) -> None:
         self.line_s: float | None = None
@@ -15,16 +15,16 @@ class ParseHealth:
         self._can_read = False  # any line so far
 
     def begin(self, now_s: float) -> None:
-        """Reading starts."""
+        """Note that reading starts."""
         if self.line_s is None:
             self.line_s = now_s
 
     def read(self, now_s: float) -> None:
-        """A block had lines that were parsed."""
+        """Note a block with parsed lines."""
         self.line_s, self._rejected, self._can_read = now_s, 0, True
 
     def rejected(self, count: int, clock_us: Micros) -> None:
-        """A block had only lines that were rejected."""
+        """Note a block with rejected lines only."""
         self._rejected += count
         self._rejected_us = clock_us
 
@@ -34,5 +34,5 @@ class ParseHealth:
         return self._rejected >= (LINES_MIN if self._can_read else 1)
 
     def may_cover_rejects(self, before_us: Micros, watermark_us: Micros) -> bool:
-        """Whether rejected lines may lie between the last watermark and this one."""
+        """Whether rejected lines may have event times between the last watermark and this one."""
         return self.is_failing and before_us < watermark_us and before_us <= self._rejected_us

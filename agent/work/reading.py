@@ -16,12 +16,15 @@ from elf.srt.messages.ids import NodeId
 from elf.srt.messages.messages import CLOSED, FIRST, Micros, Position, Schedule, Slot, Span
 
 UNREAD_MAX = 64
-"""Stretches without parsed lines. Each delays a promise by one cut; of more, the two oldest are merged."""
+"""Periods without parsed lines, at most. Each delays a promise by one cut; if there are more, the two oldest are merged."""
+
+LOST_STATE = 1
+"""The identity of an empty, closed file with a gap. It represents lines from before the disk was lost."""
 
 
 class Place(msgspec.Struct):
-    """A job's place in one file. part: see `FileNote.bases`. stop: where a lane ends in it. last_us: time of the last line
-    taken. over: closed, and reported as closed. is_broken: no line begins at the offset, so the file has changed."""
+    """A job's place in one file. part: see `FileNote.bases`. stop: the offset where a lane ends. last_us: time of the last line
+    read. over: closed, and reported as closed. is_broken: no line begins at the offset, so the file has changed."""
 
     note: FileNote
     part: int
@@ -40,7 +43,7 @@ class Place(msgspec.Struct):
 
 
 class Reading:
-    """One job's reading. A `Read` that resumes where the last cut ended gets the rows gathered since; any other starts anew."""
+    """One job's reading. A `Read` that resumes where the last cut ended gets the rows gathered since; any other starts again."""
 
     def __init__(self, read: Read, schedule: Schedule, worker: NodeId, counts_all: bool = True) -> None:
         """counts_all: see `Notes.counts_all`."""
@@ -52,12 +55,12 @@ class Reading:
         self.latest_us: Micros | None = None
         self.watermark_us: Micros = 0
         self._unread = Unread()
-        self._lacks: list[
+        self._unparsed: list[
             tuple[Micros, Micros]
-        ] = []  # stretches with whole panes of which no line was parsed
+        ] = []  # periods with whole panes of which no line was parsed
         self.read_s = 0.0
         self.error: Exception | None = None
-        """Why it failed; its rows are invalid then."""
+        """The failure after which the rows are invalid."""
         self._worker, self.counts_all = worker, counts_all
 
     def is_resumed_by(self, read: Read, schedule: Schedule) -> bool:
@@ -76,12 +79,12 @@ class Reading:
                 continue
             stop = self.ends.get(slot)
             if given is not None:
-                self._stand(note, part, slot, given.offset, 0, stop)
+                self._place_at(note, part, slot, given.offset, 0, stop)
                 return
             low = self._low(note, front, part)
             if low is None or (is_done and not self.lane and low == front):
                 continue
-            self._stand(
+            self._place_at(
                 note, part, slot, max(low, base) if stop is None else min(max(low, base), stop), FIRST, stop
             )
             return
@@ -99,7 +102,7 @@ class Reading:
         return part + 1 < len(note.bases) and given.offset < note.bases[part + 1]
 
     def _low(self, note: FileNote, front: int | None, part: int) -> int | None:
-        """Where the requested lines begin in that part; None if it has none."""
+        """The offset where the requested lines begin in that part; None if it has none."""
         if note.over_us is not None and note.over_us < self.since_us:
             return None
         low = note.low(self.since_us, front or 0)
@@ -109,17 +112,17 @@ class Reading:
             low = max(low, note.begin)
         return None if part + 1 < len(note.bases) and low >= note.bases[part + 1] else low
 
-    def _stand(
+    def _place_at(
         self, note: FileNote, part: int, slot: Slot, offset: int, flags: int, stop: int | None
     ) -> None:
         self.places[note.generation] = Place(note, part, slot, offset, stop)
         self.spans[slot] = offset, offset, flags
 
     def take(self, place: Place, block: Block, batch: Batch, before: Before) -> None:
-        """Take the next block of a file, at whose start its place is."""
+        """Take the next block of a file; the place is at the block's start."""
         self.rows.add(batch, before, block.too_long)
         for from_us, until_us in self._unread.take(batch, before, block.too_long):
-            self._lack(from_us, until_us)
+            self._note_unparsed(from_us, until_us)
         start, _, flags = self.spans[place.slot]
         self.spans[place.slot] = start, block.end, flags
         place.offset = block.end
@@ -128,20 +131,20 @@ class Reading:
             place.last_us, latest = int(times[-1]), int(times.max())
             self.latest_us = latest if self.latest_us is None else max(self.latest_us, latest)
 
-    def _lack(self, from_us: Micros, until_us: Micros) -> None:
-        if not self.lane and self.rows.lacks(from_us, until_us):
-            self._lacks.append((from_us, until_us))
-            if len(self._lacks) > UNREAD_MAX:
-                (from_us, _), (_, until_us) = self._lacks[:2]
-                self._lacks[:2] = [(from_us, until_us)]
+    def _note_unparsed(self, from_us: Micros, until_us: Micros) -> None:
+        if not self.lane and self.rows.has_whole_pane(from_us, until_us):
+            self._unparsed.append((from_us, until_us))
+            if len(self._unparsed) > UNREAD_MAX:
+                (from_us, _), (_, until_us) = self._unparsed[:2]
+                self._unparsed[:2] = [(from_us, until_us)]
 
     def promise(self, watermark_us: Micros) -> tuple[Micros, bool]:
-        """How much of that watermark one cut may promise, and whether it promises a gap. Gaps are promised apart from the times
-        in between, in which lines were parsed."""
-        while self._lacks:
-            from_us, until_us = self._lacks[0]
+        """The watermark that one cut may promise, up to `watermark_us`, and whether the promise is a gap. One cut promises
+        either a gap, or a period in which lines were parsed."""
+        while self._unparsed:
+            from_us, until_us = self._unparsed[0]
             if until_us <= self.watermark_us:
-                del self._lacks[0]
+                del self._unparsed[0]
             elif self.watermark_us < from_us:
                 return min(watermark_us, from_us), False
             else:
@@ -149,13 +152,13 @@ class Reading:
         return watermark_us, False
 
     def close(self, place: Place, flags: int) -> None:
-        """This part of a file has no more lines."""
+        """Close this part of a file: it has no more lines."""
         start, end, before = self.spans[place.slot]
         self.spans[place.slot] = start, end, before | flags | CLOSED
         place.over = True
 
     def reopen(self, place: Place) -> None:
-        """Rule 10*: a file continues where it was closed; in a job's log that does not know it, it begins there."""
+        """Reopen a closed file at its offset (rule 10*). For a job whose log does not know the file, the file begins there."""
         place.over = place.is_broken = False
         self.spans[place.slot] = place.offset, place.offset, 0 if place.slot in self.given else FIRST
 
@@ -168,7 +171,7 @@ class Reading:
         self.spans[place.slot] = place.offset, place.offset, FIRST | flags
 
     def take_spans(self) -> dict[Slot, Span]:
-        """The spans of a cut. Those of the next cut begin where these end."""
+        """The spans of a cut. The spans of the next cut begin where these end."""
         spans, self.spans = self.spans, {}
         for slot, (_, end, flags) in spans.items():
             closed = bool(flags & CLOSED)
@@ -177,6 +180,6 @@ class Reading:
                 self.spans[slot] = end, end, 0
         return spans
 
-    def standing(self) -> Sequence[Place]:
+    def open_places(self) -> Sequence[Place]:
         """Places in files that are not closed."""
         return [place for place in self.places.values() if not place.over]

@@ -1,10 +1,10 @@
-"""Finds files again by their first lines: those that a job's log knows and this agent's notes do not, as after a lost disk.
+"""Finds files again by their first lines: files that a job's log knows and this agent's notes lack, as after a lost disk.
 
 The job's log identifies a file by its first line and by how many files had begun alike before (`file_notes`). While the agent was
-down, the file may have been renamed, copied or compressed, so every file of its families is opened, whatever its name, and
-uncompressed. A file is accepted only if it is the only candidate: one file on disk begins like that (not counting copies and
-archives of it), and the log knows one that does. If two begin alike, it is unknown which of them was counted up to where: then
-neither is accepted, and a notice says so. Files younger than one that was found were logged after it and are read too.
+down, the file may have been renamed, copied or compressed, so every file of its families is opened and uncompressed, whatever its
+name. A file is accepted only if it is the only candidate: one file on disk begins like that (not counting copies and
+archives of it), and the log knows only one that does. If two begin alike, it is unknown how far each of them was counted: then
+neither is accepted, and a notice reports that. Files younger than one that was found were logged after it and are read too.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from elf.errors import SourceError
 from elf.srt.messages.messages import Position, Slot
 
 ORDINALS_MAX = 1_000
-"""Files that begin alike are numbered up to here: 1 ms for a first line."""
+"""Ordinals tried for each first line, which takes 1 ms."""
 EXPECTED_MAX = 10_000
 """Identities that jobs' logs know, 40 bytes each."""
 HEAD_BYTES = 64 << 10
 
 
 class Moved(Exception):  # noqa: N818 (an event, not a failure)
-    """A file is not where it was a moment ago: try again."""
+    """A file was moved meanwhile: try again."""
 
 
 class Rediscovery:
@@ -51,13 +51,8 @@ class Rediscovery:
             self._expected = dict(list((self._expected | identities).items())[-EXPECTED_MAX:])
             self._ordinals.clear()
 
-    @property
-    def is_wanted(self) -> bool:
-        """Whether an expected file is missing."""
-        return not self._expected.keys() <= self._notes.by_identity.keys()
-
     def ordinals(self, fingerprint: int) -> dict[int, int]:
-        """The expected files that begin like that, by ordinal. O(ORDINALS_MAX) once."""
+        """The identities of the expected files with that fingerprint, by ordinal. O(ORDINALS_MAX) once."""
         found = self._ordinals.get(fingerprint)
         if found is None:
             every = ((ordinal, identity_of(fingerprint, ordinal)) for ordinal in range(ORDINALS_MAX))
@@ -67,8 +62,11 @@ class Rediscovery:
         return found
 
     def ordinal(self, line: bytes) -> int | None:
-        """The ordinal of a file that begins like that and has no identity yet: that of an expected file if it can only be this
-        one; else above all expected ones; None if none is expected."""
+        """The ordinal of a file with that first line that has no identity yet.
+
+        It is that of an expected file if only one file can be meant, else one above all expected ordinals; None if no file with
+        that first line is expected.
+        """
         fingerprint = fingerprint_of(line)
         expected = self.ordinals(fingerprint)
         if not expected:
@@ -84,11 +82,11 @@ class Rediscovery:
         return max(max(expected) + 1, self._notes.begun(fingerprint))
 
     def pick(self, unknown: Sequence[Seen]) -> set[Inode]:
-        """Which of these, oldest first, are to be followed: expected files, and those logged after them. Raises Moved."""
+        """The unknown files (oldest first) that are to be followed: expected ones, and those logged after them. Raises Moved."""
         alike: dict[int, list[Seen]] = {}
         self.unread.clear()
         for one in unknown:
-            if (fingerprint := self._look(one)) is not None:
+            if (fingerprint := self._fingerprint(one)) is not None:
                 alike.setdefault(fingerprint, []).append(one)
         self._heads = {one.inode: self._heads[one.inode] for one in unknown if one.inode in self._heads}
         found = [
@@ -103,25 +101,27 @@ class Rediscovery:
             picked |= {
                 one.inode
                 for one in younger
-                if one.family == first.family and self._of(one) not in begun and not self._is_known(one)
+                if one.family == first.family
+                and self._known_fingerprint(one) not in begun
+                and not self._is_known(one)
             }
         return picked
 
     def paths_of(self, fingerprint: int, unknown: Sequence[Seen]) -> list[str]:
-        """The paths of the files that begin like that."""
-        return [one.path for one in unknown if self._look(one) == fingerprint]
+        """The paths of the files with that fingerprint."""
+        return [one.path for one in unknown if self._fingerprint(one) == fingerprint]
 
-    def _of(self, one: Seen) -> int | None:
+    def _known_fingerprint(self, one: Seen) -> int | None:
         return self._heads[one.inode][1] if one.inode in self._heads else None
 
     def _is_known(self, one: Seen) -> bool:
-        """Whether it begins like a followed file, so that it is, or may be, a copy of that."""
-        fingerprint = self._of(one)
+        """Whether `one` begins like a followed file, so that it may be a copy of that file."""
+        fingerprint = self._known_fingerprint(one)
         return fingerprint is None or any(
             note.fingerprint == fingerprint for note in self._notes.files.values()
         )
 
-    def _look(self, one: Seen) -> int | None:
+    def _fingerprint(self, one: Seen) -> int | None:
         held = self._heads.get(one.inode)
         if held is not None and held[0] == one.signature:
             return held[1]
@@ -158,7 +158,7 @@ class Rediscovery:
     def ambiguous(
         self, notes: Iterable[FileNote], files: Mapping[int, Followed], unknown: Sequence[Seen]
     ) -> list[FileNote]:
-        """After a lost disk: the files of which it is not certain which expected file each one is. Raises Moved."""
+        """After a lost disk: the files that may each be any of several expected files. Raises Moved."""
         alike: dict[int, list[FileNote]] = {}
         for note in notes:
             if note.fingerprint:
@@ -166,7 +166,7 @@ class Rediscovery:
         found = []
         for fingerprint, of in alike.items():
             expected = self.ordinals(fingerprint)
-            others = [one.path for one in unknown if self._look(one) == fingerprint]
+            others = [one.path for one in unknown if self._fingerprint(one) == fingerprint]
             there = [files[note.generation] for note in of if note.generation in files]
             paths = [file.path for file in there if file.inode is not None] + others
             is_one = len(of) == 1 and (not others or _are_alike(paths))
@@ -180,9 +180,9 @@ class Rediscovery:
             return
         self._ambiguous.add(fingerprint)
         self._notice(
-            f"{', '.join(paths)}: the state folder was lost, and several logs begin with one and the same line, so it is "
-            "unknown which of them was counted up to where; the lines that they hold now are left out, and windows "
-            "say so; keep state_dir"
+            f"{', '.join(paths)}: the state folder was lost, and several logs begin with the same line, so it is unknown how far "
+            "each of them was counted; the lines that they hold now are left out, and windows that lack them do not count "
+            "this agent; keep state_dir"
         )
 
 
@@ -199,7 +199,7 @@ def _are_one(ones: Sequence[Seen]) -> bool:
 
 
 def _are_alike(paths: Sequence[str]) -> bool:
-    """Whether of every two, uncompressed, the shorter one is the start of the longer one. O(their bytes)."""
+    """Whether of any two of the files, uncompressed, the shorter one is the start of the longer one. O(their bytes)."""
     return all(_is_start(paths[0], path) for path in paths[1:])
 
 

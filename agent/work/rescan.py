@@ -109,7 +109,7 @@ class Rescan:
             self._before = bytes(view[got - 1 : got])
 
     def begins_line(self) -> bool:
-        """Whether a line begins at `offset`. Ask before the first `next`."""
+        """Whether a line begins at `offset`. Only valid before the first `next`."""
         return (self.tail(1) or self._before) in (b"", b"\n")
 
     def tail(self, size: int) -> bytes | None:
@@ -151,7 +151,7 @@ class Rescan:
         return Block(self.file.key, self.file.path, start, self.offset, data, too_long, start == 0, False)
 
     def is_true(self) -> bool:
-        """Whether the bytes read are of this file, as far as can be known: another may have replaced it meanwhile."""
+        """Whether the bytes read are, as far as can be detected, those of this file: another may have replaced it meanwhile."""
         return inode_of(self._content.descriptor) == _inode(self.file) and self.file.intact()
 
     def close(self) -> None:

@@ -11,18 +11,18 @@ from elf.sinks.console.cells import escape
 
 EVERY_US = 10_000_000
 LINES_MIN = 10
-"""Fewer lines prove nothing: at night a scanner's garbage may be the only traffic."""
+"""Lines compared at least; fewer prove nothing, since at night a scanner's garbage may be the only traffic."""
 SHARE_MAX = 0.5
 """A source with a larger fraction of rejected lines among the recent ones is in trouble."""
 SAMPLE_BYTES = 120
-"""A rejected line is shown up to here: the mismatch with the format is mostly at its beginning."""
+"""Bytes of a rejected line that are shown: the mismatch with the format is mostly at its beginning."""
 
 
 class Unparsed:
     """Compares the totals of one source from time to time; reports when none of its lines parse, and when they parse again.
 
-    share: the fraction of recent lines that were rejected. sample: one of these, safe to print; it stays the same until lines
-    parse again.
+    share: the fraction of recent lines that were rejected. sample: one rejected line, safe to print; it stays the same until
+    lines parse again.
     """
 
     def __init__(self, name: str) -> None:
@@ -49,8 +49,8 @@ class Unparsed:
             return None
         self._is_reported = not parsed
         if parsed:
-            return f"{self._name}: lines can be read again"
-        return f"{self._name}: none of the last {lines:,} lines could be read: {self.reason}; see where with: elf parse {path}"
+            return f"{self._name}: lines can be parsed again"
+        return f"{self._name}: none of the last {lines:,} lines could be parsed: {self.reason}; see where with: elf parse {path}"
 
     def _note(self, share: float, reasons: Counter[Reason], rejected: Reject | None) -> None:
         was_fine, self.share = self.share <= SHARE_MAX, share
@@ -67,7 +67,7 @@ class Unparsed:
             return ""
         return (
             f"source {self._name}: {self.share:.0%} of the recent lines are rejected ({self.reason}), such as: {self.sample}; "
-            "let its format say what the server writes (elf parse shows where lines stop to match)"
+            "set its format to what the server writes (elf parse shows where lines stop matching)"
         )
 
 

@@ -162,7 +162,7 @@ class Worker:
         self._lines.count(REJECTED, slots)
 
     def count_rejects_at(self, time_us: int, rejects: int) -> None:
-        """Count rejects whose time became known only now."""
+        """Count rejects in the pane of that event time, in microseconds."""
         if not rejects:
             return
         slots = self._lines.slots(np.full(rejects, self._pane_of(time_us), dtype=np.int64), [])
@@ -241,7 +241,7 @@ class Worker:
         return registers[codes], rhos[codes]
 
     def has_rows(self) -> bool:
-        """Whether a cut would hold anything."""
+        """Whether a cut would have rows."""
         return bool(self._settled) or self._holds_rows()
 
     def _holds_rows(self) -> bool:
@@ -333,7 +333,7 @@ class _Registers:
             registers, rhos = aggregates.registers_of_strings(strings, len(self._registers))
             self._registers = np.concatenate([self._registers, registers])
             self._rhos = np.concatenate([self._rhos, rhos])
-        if not len(self._registers):  # all NULL so far: something for code -1 to take
+        if not len(self._registers):  # all NULL so far: code -1 needs an element to index
             return np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64)
         return self._registers, self._rhos
 

@@ -1,6 +1,7 @@
 """Aggregates: from a call in the query to accumulators, families and an `Aggregate` that reads them.
 
-Equal ones are shared: `sum(x)` and `avg(x)` are one COUNT and one SUM; two percentiles of one column one family of buckets.
+Equal accumulators and families are shared: `sum(x)` and `avg(x)` use one COUNT and one SUM; two percentiles of a column use one
+family of buckets.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ class Aggregates:
     def extreme(self, function: str, value: Expression, where: Expression | None) -> Column:
         """min or max."""
         if value.type.kind is Kind.STRING:
-            hint = "count(DISTINCT x), or GROUP BY x ORDER BY x LIMIT 1"
+            hint = "use count(DISTINCT x), or GROUP BY x ORDER BY x LIMIT 1"
             raise Mismatch(f"{function} of a string is not supported", hint)
         return self._added(function, [lane(value, function)], where)
 
@@ -86,7 +87,7 @@ class Aggregates:
         self, value: Expression, fractions: Sequence[str], many: bool, where: Expression | None
     ) -> Column:
         if value.type == TIMESTAMP:
-            raise Mismatch("approx_percentile of a timestamp is not supported", "min(x) and max(x) are")
+            raise Mismatch("approx_percentile of a timestamp is not supported", "use min(x) or max(x)")
         value = lane(types.number(value), "approx_percentile")
         return self._added("approx_percentile", [value], where, many, fractions)
 

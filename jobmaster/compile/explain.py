@@ -60,7 +60,7 @@ def explain(plan: Plan) -> str:
     rows += _listed("keeps", [_kept(part) for part in about["accumulators"]], "")
     rows += _listed("families", [_kept(part) + f": {part['rows']}" for part in about["families"]], "none")
     rows.append(("memory", about["memory"]["text"]))
-    rows += _listed("gives", [_titled(output) for output in about["select"]], "")
+    rows += _listed("returns", [_titled(output) for output in about["select"]], "")
     rows.append(("having", about["having"] or "every group"))
     rows += _listed("order", [_ordered(order) for order in about["order"]], "none: one group")
     rows.append(("limit", "none" if about["limit"] is None else f"{about['limit']} in each window"))
@@ -220,7 +220,7 @@ def _key_bytes(type: SqlType) -> int:
 
 def _window_text(window: dict[str, int] | None) -> str:
     if window is None:
-        return "none: one over all lines"
+        return "none: one window over all lines"
     size, slide, pane = (_length(window[part]) for part in ("size_us", "slide_us", "pane_us"))
     if size == slide:
         return f"every {size}"

@@ -18,7 +18,7 @@ Build = Callable[[Sequence[Expression]], Expression]
 
 
 def text(operand: Expression, what: str) -> Literal:
-    """`operand` as a STRING constant. Raises Mismatch where it is none."""
+    """`operand` as a STRING constant. Raises Mismatch if it is not one."""
     if not isinstance(operand, Literal) or not isinstance(operand.value, str):
         raise Mismatch(f"the {what} must be a quoted constant")
     return operand
@@ -44,11 +44,11 @@ def pattern(operand: Expression) -> Literal:
 def _check_length(value: str) -> None:
     if len(value) > signatures.PATTERN_CHARS_MAX:
         most = signatures.PATTERN_CHARS_MAX
-        raise Mismatch(f"the pattern has {len(value):,} characters, the most is {most:,}")
+        raise Mismatch(f"the pattern has {len(value):,} characters; the limit is {most:,}")
 
 
 def like(function: str, operand: Expression, like_pattern: Expression, escape: str) -> Expression:
-    """LIKE or ILIKE. The escape character must stand before `%`, `_` or itself, as Spark demands."""
+    """LIKE or ILIKE. The escape character must precede `%`, `_` or itself, as in Spark."""
     literal = text(like_pattern, "pattern")
     value = str(literal.value)
     _check_length(value)
@@ -105,7 +105,7 @@ def _int(operand: Expression) -> Expression:
 def _split_part(operands: Sequence[Expression]) -> Expression:
     number = whole(operands[2], "number of the part")
     if not number.value:
-        raise Mismatch("parts are counted from 1 (or from the end, from -1); 0 is none")
+        raise Mismatch("parts are counted from 1, or from -1 at the end; there is no part 0")
     return call("split_part", types.string(operands[0]), text(operands[1], "delimiter"), number)
 
 
@@ -119,8 +119,8 @@ def _regexp_extract(operands: Sequence[Expression]) -> Expression:
     group = whole(operands[2], "group") if len(operands) == 3 else Literal(1, INT)
     groups = patterns.groups(str(regex.value))
     if not 0 <= int(group.value or 0) <= groups:
-        hint = "" if groups else "put parentheses round the part to extract, or ask for group 0"
-        raise Mismatch(f"the pattern has {groups} groups, and group {group.value} is asked for", hint)
+        hint = "" if groups else "put parentheses round the part to extract, or use group 0"
+        raise Mismatch(f"the pattern has {groups} groups; there is no group {group.value}", hint)
     return call("regexp_extract", types.string(operands[0]), regex, group)
 
 
@@ -142,7 +142,7 @@ def _parse_url(operands: Sequence[Expression]) -> Expression:
         raise Mismatch(f"a URL has no part {part.value!r}", "one of " + ", ".join(signatures.URL_PARTS))
     key = [text(o, "key") for o in operands[2:]]
     if key and part.value != "QUERY":
-        raise Mismatch("a key goes with the part 'QUERY' only")
+        raise Mismatch("only the part 'QUERY' takes a key")
     return call("parse_url", types.string(operands[0]), part, *key)
 
 
@@ -251,7 +251,7 @@ INSTEAD: dict[str, str] = {
     "percentile_disc": "use approx_percentile(x, fraction)",
     "now": "write the time as a constant: a result must not depend on when it is computed",
     "current_timestamp": "write the time as a constant: a result must not depend on when it is computed",
-    "rand": "a result must be a function of the lines alone",
+    "rand": "a result must depend only on the lines",
     "first": "use min(x) or max(x), or GROUP BY it",
     "last": "use min(x) or max(x), or GROUP BY it",
     "any_value": "GROUP BY it",

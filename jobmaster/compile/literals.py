@@ -30,7 +30,7 @@ _TYPE_HINTS = {
     "SMALLINT": "use INT",
     "VARCHAR": "use STRING",
     "CHAR": "use STRING",
-    "DATE": "use date_trunc('DAY', x), which stays a TIMESTAMP",
+    "DATE": "use date_trunc('DAY', x), which returns a TIMESTAMP",
 }
 
 

@@ -42,8 +42,8 @@ def fail(sql: str, node: Node | None, reason: str, hint: str = "") -> NoReturn:
 class Names:
     """The names of one query. Compiling its clauses, in their order, adds names.
 
-    source: its name; columns: its columns by lower-case name; qualifiers: the names that may precede a column's name; given: the
-    aliases of SELECT, which enter `aliases` when SELECT is compiled.
+    source: the name of the source; columns: the source's columns by lower-case name; qualifiers: the names that may precede a
+    column's name; given: the aliases of SELECT, which enter `aliases` when SELECT is compiled.
     """
 
     def __init__(
@@ -69,12 +69,12 @@ class Names:
         """A column of the source."""
         table, name = (node.args.get("table"), node.name)
         if type(node.this).__name__ == "Star":
-            self.fail(node, "* stands for no columns here", "name them, or count(*)")
+            self.fail(node, "* cannot be used here", "name the columns, or use count(*)")
         if node.args.get("db") or (table is not None and table.name.lower() not in self.qualifiers):
             self.fail(
                 node,
                 f"{table.name}.{name} is not known",
-                f"columns are {min(self.qualifiers)}.name, or just name",
+                f"write {min(self.qualifiers)}.name, or just name",
             )
         column = self.columns.get(name.lower())
         if column is None:
@@ -85,17 +85,17 @@ class Names:
     def _unknown_column(self, node: Node) -> NoReturn:
         names = [column.name for column in self.columns.values()]
         if node.name.lower() == "window":
-            hint = "GROUP BY window(time, '10 seconds') makes it"
+            hint = "add GROUP BY window(time, '10 seconds')"
             self.fail(node, "there is no window", hint)
         reason = f"there is no column {node.name} in {self.source}"
         if node.name.lower() in self.given:
-            self.fail(node, reason, "it is an alias of SELECT, known to HAVING and ORDER BY but not here")
+            self.fail(node, reason, "it is an alias of SELECT, which cannot be used here")
         if node.name.lower() in CANONICAL:
             hint = f"the log's format has no {node.name}; it has {', '.join(names)}"
             self.fail(node, reason, hint)
         near = get_close_matches(node.name.lower(), names, n=1)
         meant = f"did you mean {near[0]}? " if near else ""
-        self.fail(node, reason, f"{meant}it has {', '.join(names)}")
+        self.fail(node, reason, f"{meant}the columns are {', '.join(names)}")
 
     def window_field(self, node: Node) -> Term | None:
         """`window`, `window.start`, and the same by the window's alias."""

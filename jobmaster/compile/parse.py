@@ -1,9 +1,9 @@
 """From a query's text to sqlglot's tree, with a place for every error.
 
-sqlglot normalises as it parses (functions become other functions, a cast loses its name), differently in each version. So its
-tokens are rewritten first: a call `name(` becomes `$name(`, which sqlglot keeps as it stands (`Node`), and so do the
-words that this language reads as plain names, such as `window`. Functions with a grammar of their own (CAST, TRIM, EXTRACT) stay.
-Strings are unescaped here, by Spark's rules. Works with sqlglot from 27 on, its compiled build included.
+sqlglot normalises functions and casts while it parses, differently in each version. The tokens are therefore rewritten first: a
+call `name(` becomes `$name(`, which sqlglot does not change, and the keyword `window` becomes a plain name. Functions with
+their own grammar (CAST, TRIM, EXTRACT) are not rewritten. Strings are unescaped here, by Spark's rules. Works with sqlglot from
+27 on, including its compiled build.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Node: TypeAlias = Any
 Token: TypeAlias = Any
 
 NESTING_MAX = 50
-"""Levels of parentheses and CASE, and prefix operators in a row: sqlglot recurses, some 15 frames for each level."""
+"""Levels of parentheses and CASE, and prefix operators in a row: sqlglot recurses, about 15 frames for each."""
 _PREFIXES = frozenset(("NOT", "!", "-", "+", "~"))
 _BEGINNINGS = frozenset(("SELECT", "FROM", "("))
 CALL_MARK = "$"
@@ -185,7 +185,7 @@ def _rewritten(sql: str, tokens: list[Token]) -> list[Token]:
         if token.token_type in (TokenType.STRING, TokenType.RAW_STRING):
             text, end = _text_of(sql, token), token.end
             if out and before == out[-1].token_type == TokenType.STRING:
-                # 'it''s' is a quote within, 'a' 'b' is one string.
+                # 'it''s' contains a quote; 'a' 'b' is one string.
                 first = out.pop()
                 same = first.end + 1 == token.start and sql[first.end] == sql[token.start]
                 text, token = first.text + (sql[token.start] if same else "") + text, first
@@ -242,7 +242,7 @@ def _unescaped(match: re.Match[str]) -> str:
     if octal:
         return chr(int(octal, 8))
     if pattern:
-        return "\\" + pattern  # LIKE's own escapes stay
+        return "\\" + pattern  # an escape of LIKE: keep it
     return _SIMPLE_ESCAPES.get(other, other) if other else "\\"
 
 

@@ -25,7 +25,7 @@ CHILD_SECONDS_MAX = 30
 
 
 def compile(sql: str, sources: Mapping[str, Mapping[str, SqlType]]) -> Plan:
-    """Compile one SELECT. `sources`: FROM name -> column -> type, in the order in which to name them.
+    """Compile one SELECT. `sources`: FROM name -> column -> type, in the order in which messages list them.
 
     Raises QueryError with line, column, reason and a hint for a query that cannot run.
     """
@@ -40,7 +40,7 @@ def compile(sql: str, sources: Mapping[str, Mapping[str, SqlType]]) -> Plan:
         raise QueryError("the query is nested too deeply", hint="split the expression up") from None
     problem = problem_of(plan)
     if not problem and len(plans.encode(plan)) > plans.PLAN_BYTES_MAX:
-        problem = "the query becomes too large a plan"
+        problem = "the plan of the query is too large"
     if problem:
         raise QueryError(problem, hint="make the query smaller")
     return plan
@@ -52,7 +52,7 @@ def _check_text(sql: str) -> None:
     except UnicodeEncodeError:
         raise QueryError("the query is not valid UTF-8") from None
     if size > SQL_BYTES_MAX:
-        raise QueryError(f"the query has {size:,} bytes, the most is {SQL_BYTES_MAX:,}")
+        raise QueryError(f"the query has {size:,} bytes; the limit is {SQL_BYTES_MAX:,}")
 
 
 class _Request(msgspec.Struct):
@@ -70,7 +70,8 @@ class _Failure(msgspec.Struct):
 def compile_in_child(sql: str, sources: Mapping[str, Mapping[str, SqlType]]) -> Plan:
     """`compile` in a child process (about 0.25 s on an idle machine).
 
-    The same plan, the same QueryError; the caller grows by less than 1 MB. Raises InternalError if the child dies.
+    Returns the same plan and raises the same QueryError; the caller's memory grows by less than 1 MB. Raises InternalError if the
+    child fails.
     """
     _check_text(sql)
     request = _Request(sql, {name: dict(columns) for name, columns in sources.items()})
@@ -90,7 +91,7 @@ def compile_in_child(sql: str, sources: Mapping[str, Mapping[str, SqlType]]) -> 
         failure = msgspec.json.decode(child.stderr, type=_Failure)
         raise QueryError(failure.reason, line=failure.line, column=failure.column, hint=failure.hint)
     tail = child.stderr.decode("utf-8", "replace").strip().splitlines()[-1:] or ["no message"]
-    raise InternalError(f"the query compiler ended with {child.returncode}: {tail[0]}")
+    raise InternalError(f"the query compiler ended with exit code {child.returncode}: {tail[0]}")
 
 
 def _child() -> int:

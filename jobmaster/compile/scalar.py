@@ -1,4 +1,4 @@
-"""Scalar expressions: from sqlglot's tree to typed plan expressions, with the casts that Spark puts in.
+"""Scalar expressions: from sqlglot's tree to typed plan expressions, with the casts that Spark inserts.
 
 `Translator` translates operators, literals and functions. Columns and aggregates depend on the clause: subclasses translate them.
 Each expression comes with the name that Spark would give the column.
@@ -67,12 +67,12 @@ _REFUSED = {
         "window functions (OVER) are not supported",
         "GROUP BY window(time, '10 seconds') groups by time",
     ),
-    "Star": ("* stands for no columns here", "name them, or count(*)"),
+    "Star": ("* cannot be used here", "name the columns, or use count(*)"),
     "Interval": (
         "intervals are not values here",
         "compare unix_timestamp(time) with a number, or time with a TIMESTAMP",
     ),
-    "Bracket": ("x[n] is not supported", "ask for each percentile with its own approx_percentile(x, 0.99)"),
+    "Bracket": ("x[n] is not supported", "compute each percentile with its own approx_percentile(x, 0.99)"),
     "Extract": ("EXTRACT is not supported", "use hour(time), minute(time), dayofweek(time)"),
     "WithinGroup": ("WITHIN GROUP is not supported", "use approx_percentile(x, fraction)"),
     "Distinct": ("DISTINCT is not supported here", "count(DISTINCT x) counts the different values"),
@@ -100,8 +100,8 @@ _ARGUMENTS = {
     "DPipe": frozenset(("this", "expression", "safe")),
     "Div": frozenset(("this", "expression", "typed", "safe")),
 }
-"""The arguments that are translated of each kind of node. Any other argument is an error, so that no detail that a version of
-sqlglot records is silently ignored."""
+"""For each kind of node, the arguments that are translated. Any other argument is an error, so that a detail that only some
+versions of sqlglot record is never silently ignored."""
 
 
 class Translator(ABC):
@@ -119,7 +119,7 @@ class Translator(ABC):
 
     @abstractmethod
     def aggregate(self, node: Node, name: str, condition: Node | None) -> Term:
-        """A call of an aggregate. `condition`: of its FILTER."""
+        """A call of an aggregate. `condition`: the condition of its FILTER."""
 
     @abstractmethod
     def window(self, node: Node) -> Term:
@@ -159,7 +159,7 @@ class Translator(ABC):
         return self._negated(self._binary(node, "<=>"))
 
     def _connected(self, node: Node) -> Term:
-        """AND, OR: a chain of a thousand conditions is one call, not a thousand levels."""
+        """AND, OR: a chain of a thousand conditions becomes one call, not a thousand nested calls."""
         function, kind, parts = type(node).__name__.lower(), type(node), []
         while type(node) is kind:
             parts.append(node.expression)
@@ -305,7 +305,7 @@ class Translator(ABC):
         if name in AGGREGATES:
             return self.aggregate(node, name, condition)
         if condition is not None:
-            self.fail(node, f"FILTER belongs to an aggregate, and {name} is none")
+            self.fail(node, f"FILTER belongs to an aggregate, and {name} is not one")
         if name == "window":
             return self.window(node)
         function = SQL_FUNCTIONS.get(name)
@@ -353,7 +353,7 @@ class Translator(ABC):
 
 
 def named(function: str, reason: str) -> str:
-    """`reason` with the function's name, unless it holds the name already."""
+    """`reason` with the function's name, unless it contains the name already."""
     return reason if function in reason else f"{function}: {reason}"
 
 

@@ -52,7 +52,7 @@ class Groups(Translator):
         self.seen: dict[str, Node] = {}
 
     def grouped(self, node: Node) -> Term:
-        """`node` over keys and aggregates alone."""
+        """`node` as an expression over keys and aggregates. Raises QueryError for a column that is not grouped."""
         self.seen = {}
         expression, name = self.term(node)
         return Term(self._regrouped(node, expression), name)
@@ -147,10 +147,10 @@ class Groups(Translator):
         if name == "count":
             return add.count_distinct(values, where) if distinct else add.count(values, where)
         if len(values) != 1:
-            hint = "its error is 1.6 % always" if name == "approx_count_distinct" else ""
+            hint = "its error is always 1.6 %" if name == "approx_count_distinct" else ""
             self.fail(node, f"{name} takes 1 argument, not {len(values)}", hint)
         if distinct and name not in ("min", "max"):
-            self.fail(node, f"{name}(DISTINCT …) is not supported", "count(DISTINCT x) is")
+            self.fail(node, f"{name}(DISTINCT …) is not supported", "use count(DISTINCT x)")
         value = values[0]
         if name == "count_if":
             condition = types.boolean(value)

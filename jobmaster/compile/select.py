@@ -30,14 +30,14 @@ _CLAUSES = {
     "laterals": ("LATERAL VIEW is not supported", "a query reads one source"),
     "qualify": ("QUALIFY is not supported", "ORDER BY … LIMIT applies within each window"),
     "windows": ("named windows are not supported", "GROUP BY window(time, '10 seconds') groups by time"),
-    "offset": ("OFFSET is not supported", "LIMIT gives the first rows of each window"),
+    "offset": ("OFFSET is not supported", "LIMIT returns the first rows of each window"),
     "sort": ("SORT BY is not supported", "use ORDER BY"),
     "cluster": ("CLUSTER BY is not supported", "use ORDER BY"),
     "distribute": ("DISTRIBUTE BY is not supported", "leave it out"),
     "sample": ("TABLESAMPLE is not supported", "every line counts"),
     "pivots": ("PIVOT is not supported", "use sum(x) FILTER (WHERE …) for each column"),
     "kind": ("SELECT AS STRUCT is not supported", "select the columns"),
-    "into": ("SELECT INTO is not supported", "sinks say where results go"),
+    "into": ("SELECT INTO is not supported", "the sinks of the job determine where results are written"),
 }
 _KNOWN = frozenset({"expressions", "from", "where", "group", "having", "order", "limit", "hint"})
 
@@ -83,7 +83,7 @@ class Select:
         clause = self.clauses.get("from")
         known = ", ".join(sources)
         if clause is None:
-            self.fail(self.statement, "there is no FROM", f"the sources here: {known}")
+            self.fail(self.statement, "there is no FROM", f"the sources are: {known}")
         table = clause.this
         if type(table).__name__ != "Table":
             self.fail(table, "subqueries are not supported", f"FROM takes a source: {known}")
@@ -95,7 +95,7 @@ class Select:
         found = [name for name in sources if name.lower() == table.name.lower()]
         if not found:
             near = get_close_matches(table.name, list(sources), n=1)
-            meant = f"did you mean {near[0]}?" if near else f"the sources here: {known}"
+            meant = f"did you mean {near[0]}?" if near else f"the sources are: {known}"
             self.fail(table, f"there is no source {table.name}", meant)
         return found[0], frozenset({(table.alias or table.name).lower()})
 
@@ -181,7 +181,7 @@ class Select:
             return
         term = Rows(self.names, "GROUP BY").term(node)
         if term.type.kind is Kind.NULL:
-            self.fail(node, "NULL is no key", "leave it out")
+            self.fail(node, "NULL cannot be a key", "leave it out")
         try:
             lane(term.expression, "GROUP BY")
         except Mismatch as error:
@@ -200,7 +200,7 @@ class Select:
             if term.type.kind is Kind.NULL:
                 self.fail(item.node, "NULL alone has no type", "CAST(NULL AS STRING)")
             if any(name.lower() == output.name.lower() for output in outputs):
-                self.fail(item.node, f"two columns are named {name}", "give one of them another name with AS")
+                self.fail(item.node, f"two columns are named {name}", "rename one of them with AS")
             outputs.append(Output(name, term.expression, term.type))
             if item.alias:
                 self.names.aliases[item.alias.lower()] = term
@@ -209,18 +209,17 @@ class Select:
 
     def _check_aggregated(self) -> None:
         calls = {_calls(part) for item in self.items for part in item.node.walk()}
-        if "group" in self.clauses or calls - {
-            "",
-            "window",
-            *SQL_FUNCTIONS,
-        }:  # unknown ones are refused by name
+        # An unknown function counts as an aggregate here: `Translator` refuses it later, by name.
+        if "group" in self.clauses or calls - {"", "window", *SQL_FUNCTIONS}:
             return
         if "having" not in self.clauses:
             hint = "add count(*), or GROUP BY these columns"
-            self.fail(self.items[0].node, "SELECT without an aggregate would give single lines", hint)
+            self.fail(
+                self.items[0].node, "SELECT without an aggregate or GROUP BY would return single lines", hint
+            )
 
     def _name_keys(self, outputs: list[Output]) -> None:
-        """Name the keys as the result names them, each with a name of its own."""
+        """Give each key the name of its output column, made unique."""
         taken: set[str] = set()
         for at, key in enumerate(self.keys):
             column = Column(f"#k{at}", key.expression.type)
@@ -260,10 +259,10 @@ class Select:
         for expression in expressions:
             if expression in (WINDOW_COLUMN, *WINDOW_FIELDS.values()):
                 if descending:
-                    self.fail(node, "windows come in time order", "leave the window out of ORDER BY")
+                    self.fail(node, "windows are always in time order", "leave the window out of ORDER BY")
                 continue
             if expression.type.kind is Kind.ARRAY:
-                self.fail(node, "an array has no order here", "ORDER BY one approx_percentile(x, 0.99)")
+                self.fail(node, "ORDER BY does not take an array", "ORDER BY one approx_percentile(x, 0.99)")
             orders.append(Order(expression, descending, nulls_first))
         return orders
 
@@ -281,8 +280,10 @@ class Select:
 
 
 class _Item:
-    """An item of SELECT: its expression and its alias, "" without one. `name`: of a column that is cast, which keeps its name in
-    Spark."""
+    """An item of SELECT.
+
+    alias: "" without one. name: the column's name if the item casts a column, since Spark names the result after it; else "".
+    """
 
     def __init__(self, node: Node) -> None:
         aliased = type(node).__name__ == "Alias"

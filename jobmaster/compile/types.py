@@ -1,7 +1,6 @@
 """Implicit conversions, as Spark does them with ANSI mode off. Each function returns the operands with casts inserted.
 
-Sources: `TypeCoercion.scala`, `DecimalPrecisionTypeCoercion.scala` of Spark 4. `Mismatch` means that there is
-none; the caller adds the place in the text.
+Sources: `TypeCoercion.scala`, `DecimalPrecisionTypeCoercion.scala` of Spark 4. Raises `Mismatch` where no conversion exists.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from collections.abc import Callable, Sequence
 from decimal import Decimal
 
 from elf.jobmaster.plan import signatures
-from elf.jobmaster.plan.plan import Call, Column, Expression, Literal
+from elf.jobmaster.plan.plan import Call, Expression, Literal
 from elf.jobmaster.values import conversion
 from elf.jobmaster.values.sql_types import (
     BIGINT,
@@ -35,8 +34,8 @@ _READERS: dict[Kind, Callable[[str, SqlType], bool | int | float | None]] = {
 }
 
 
-class Mismatch(Exception):  # noqa: N818 - it is a finding, which becomes an error with a place
-    """Operands for which Spark too has no implicit conversion. `hint`: what to write instead."""
+class Mismatch(Exception):  # noqa: N818 - a caller turns it into a QueryError with a place
+    """The language refuses an expression. `reason`: why; `hint`: what to write instead. The caller adds the place in the text."""
 
     def __init__(self, reason: str, hint: str = "") -> None:
         self.reason, self.hint = reason, hint
@@ -52,7 +51,7 @@ def call(function: str, *operands: Expression, target: SqlType | None = None) ->
 
 
 def cast(expression: Expression, target: SqlType) -> Expression:
-    """`expression` as `target`: itself, a converted constant where that is exact and plain, or a cast."""
+    """`expression` as `target`: itself, a converted constant where the conversion loses nothing, or a cast."""
     source = expression.type
     if source == target:
         return expression
@@ -68,7 +67,7 @@ def cast(expression: Expression, target: SqlType) -> Expression:
 
 
 def _is_widening(inner: Call, target: SqlType) -> bool:
-    """Whether `inner` is an integer as the DECIMAL that holds it, and `target` a DECIMAL that holds it too."""
+    """Whether `inner` casts an integer to the DECIMAL that holds all its values, and the DECIMAL `target` holds them too."""
     exact = (
         inner.function == "cast"
         and inner.arguments[0].type.is_integer
@@ -178,11 +177,11 @@ def _check_text(text: Expression, other: SqlType) -> None:
     reads = _READERS[DOUBLE.kind if other.is_numeric else other.kind]
     if reads(text.value, DOUBLE if other.is_numeric else other) is None:
         hint = "write it like '2024-05-17 10:05:03'" if other == TIMESTAMP else ""
-        raise Mismatch(f"{text.value!r} is no {other}, and stands where one is needed", hint)
+        raise Mismatch(f"{text.value!r} is not a valid {other}", hint)
 
 
 def _wider(left: SqlType, right: SqlType) -> SqlType:
-    """Spark's `findWiderTypeForTwo`: what CASE, IN and coalesce bring two types to."""
+    """Spark's `findWiderTypeForTwo`: the common type of two types in CASE, IN and coalesce."""
     kinds = {left.kind, right.kind}
     if left == right or right.kind is Kind.NULL:
         return left
@@ -247,10 +246,3 @@ def timestamp(operand: Expression) -> Expression:
     if isinstance(operand, Literal) and isinstance(operand.value, str):
         _check_text(operand, TIMESTAMP)
     return cast(operand, TIMESTAMP)
-
-
-def is_constant(expression: Expression) -> bool:
-    """Whether the expression reads no column, so has the same value for every row."""
-    if isinstance(expression, Column):
-        return False
-    return isinstance(expression, Literal) or all(is_constant(o) for o in expression.arguments)

@@ -54,7 +54,9 @@ def window_of(translator: Translator, node: Node) -> WindowSpec:
         translator.fail(node, f"window takes 2 or 3 arguments, not {len(arguments)}", hint)
     time = translator.term(arguments[0]).expression
     if time != Column("time", TIMESTAMP):
-        translator.fail(arguments[0], "windows are over the event time", "window(time, '10 seconds')")
+        translator.fail(
+            arguments[0], "the first argument of window must be the event time", "window(time, '10 seconds')"
+        )
     lengths = [_length(translator, argument) for argument in arguments[1:]]
     window = WindowSpec(lengths[0], lengths[-1])
     wrong = window_problem(window)
@@ -65,7 +67,7 @@ def window_of(translator: Translator, node: Node) -> WindowSpec:
 
 def _length(translator: Translator, node: Node) -> int:
     if type(node).__name__ != "Literal" or not node.is_string:
-        translator.fail(node, "the length of a window is a quoted interval", _EXAMPLES)
+        translator.fail(node, "the length of a window must be a quoted interval", _EXAMPLES)
     try:
         return parse_interval(str(node.this))
     except Mismatch as error:

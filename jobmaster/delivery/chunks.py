@@ -1,4 +1,4 @@
-"""A window that is too large for one message, in parts: each a message of its own with some of the rows and panes.
+"""A window that is too large for one message, in parts: each part is a message of its own, with some of the rows and panes.
 
     window -> parts: rows first, then panes, each about `part_bytes` -> payloads, made one after the other when they are sent
     payload = compressed(a Put of that window and revision with these rows and panes)
@@ -21,20 +21,20 @@ from elf.srt.messages.compression import compress, decompress
 from elf.srt.messages.results import PaneParts, Put
 
 ROW_BYTES = 500
-"""Assumed for a row of columns of unknown size: eight cells as objects, and a tuple."""
+"""Assumed bytes of a row whose columns have no known size: eight cells as objects, and a tuple."""
 PANE_BYTES = 100
-"""A pane without groups."""
+"""Bytes of a pane without groups."""
 PAYLOAD_BYTES_MAX = 64 * MIB
-"""Of an unpacked payload. A part of a pane is never divided."""
+"""Bytes of an unpacked payload. A part of a pane is never divided."""
 PARTS_MAX = 1 << 16
-"""Of one window: 32 GiB in frames of 512 KiB."""
+"""Parts of one window: 32 GiB in frames of 512 KiB."""
 
 PartRange = tuple[int, int, int]
-"""(index of a pane, first of its parts, end of its parts)."""
+"""(index of a pane, index of the first of its parts, index after the last)."""
 
 
 def rows_bytes(put: Put) -> int:
-    """Approximate memory of a window's rows; of rows on disk, the memory that they would take. O(columns)."""
+    """Approximate memory of a window's rows, or, of rows on disk, the memory that they would take. O(columns)."""
     held = int(put.rows.nbytes) if isinstance(put.rows, ColumnRows) else 0
     return held or len(put.rows) * ROW_BYTES
 
@@ -91,7 +91,7 @@ class ChunkedWindow:
         return self._made[at]
 
     def free(self, at: int) -> None:
-        """The part was received. The last one is kept: it is sent again to ask for the outcome."""
+        """Free a part that was received. The last part is kept: it is sent again to request the outcome."""
         if at != self.of - 1:
             self._made.pop(at, None)
 
@@ -131,5 +131,5 @@ def fragment_of(payload: bytes) -> Put:
     """The rows and panes of a payload. Raises PeerError. O(bytes)."""
     put = decode(decompress(payload, PAYLOAD_BYTES_MAX))
     if type(put) is not Put:
-        raise PeerError("a part of a window that holds another message")
+        raise PeerError("a part of a window contains another kind of message than Put")
     return put

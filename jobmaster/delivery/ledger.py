@@ -13,13 +13,14 @@
     PutPart of a window that is wanted     | none: see `wants`   | nothing
     any other PutPart                      | the revision held   | its ballot as the fence
 
-A master asks for final results, so windows of which only an open revision is held are not reported. A withdrawn window is an
-entry like any other, with the digest `NO_ROWS`. A sink accepts a window as final once: if a master that does not know of the
-result publishes it as final again, it is stored as revised.
+A master needs the final results only, so windows of which the sink holds just an open revision are not reported. A withdrawn
+window is an entry like any other, with the digest `NO_ROWS`. A sink accepts a window as final once: if a master that does not
+know the result publishes the window as final again, it is stored as revised.
 
-An answer names the revision held, and the master compares. The sink stores the windows of `take_accepted` before it performs the
-effects that the same step returned. Its files are named by revision, so storing one twice does no harm, and a crash between the
-two leaves a file that the next Put of the window repeats or supersedes. Compaction of files never touches the ledger.
+An answer contains the revision held, and the master compares it with its own. The sink stores the windows of `take_accepted`
+before it performs the effects that the same step returned. Its files are named by revision, so storing a window twice does no
+harm. After a crash between the two, the next Put of the window repeats or supersedes the file. Compaction of files never changes
+the ledger.
 
 Invariants: `check`. Size: some 200 bytes for each window and version, of which the newest are kept: 4 MB at most.
 """
@@ -45,15 +46,16 @@ Window = tuple[str, Micros]
 Revision = tuple[int, bytes, int]
 """(epoch, maker, n), compared in order."""
 Record = tuple[Ballot, tuple[tuple[Window, Revision, int, bool], ...]]
-"""A record of the ledger on disk: the fence, and the new entries (or all, if it replaces), each with whether it is open."""
+"""A record of the ledger on disk: the fence, and the new entries (all entries, if the record replaces earlier ones), each with
+whether it is open."""
 NO_REVISION: Revision = (0, b"", 0)
 ENTRIES_MAX, ENTRIES_KEPT = 20_000, 15_000
-"""When there are more than the former, the oldest are dropped down to the latter, so that sorting is rare."""
+"""When there are more than `ENTRIES_MAX`, all but the newest `ENTRIES_KEPT` are dropped, so that sorting is rare."""
 ENTRIES_REPORTED_MAX = 5_000  # the newest windows: 14 hours of ten seconds, far above what a master retains
 
 
 def above_all(epoch: int) -> Ballot:
-    """A ballot above all of that epoch: the fence when the ledger is lost and the lake's highest revision is of that epoch."""
+    """A ballot above all of that epoch: the fence of a sink that has lost its ledger, if that is the lake's highest epoch."""
     return epoch, b"\xff" * MAKER_BYTES
 
 
@@ -72,7 +74,7 @@ class Ledger:
         self._records = 0
 
     def step(self, source: NodeId, message: Message, now: int) -> list[Effect]:
-        """Answer a master. `now` is ignored: it only makes the signature that of the other cores."""
+        """Answer a master. `now` is ignored: all cores have the same signature."""
         if isinstance(message, LedgerRequest):
             return self._on_request(source, message)
         if isinstance(message, Put):
@@ -88,7 +90,7 @@ class Ledger:
         )
 
     def take_accepted(self) -> list[Put]:
-        """Windows to store before the effects of the step that accepted them are performed."""
+        """The windows to store before the effects of the step that accepted them are performed, once each."""
         accepted, self._accepted = self._accepted, []
         return accepted
 
@@ -103,12 +105,12 @@ class Ledger:
             self._records += 1
 
     def _is_fenced_off(self, ballot: Ballot) -> bool:
-        """Rule Sinks*: a master below one that was served already is refused, whatever it sends."""
+        """Rule Sinks*: refuse all messages of a master whose ballot is below the fence."""
         return ballot < self.fence
 
     def _is_newer(self, window: Window, revision: Revision, ballot: Ballot, is_open: bool = False) -> bool:
-        """Rule Windows*: revisions are compared in order, and a window never goes back to a lower one, nor from final to open. A
-        final window of a later master's log replaces an open one of an earlier master without that log."""
+        """Rule Windows*: revisions are compared in order; a window never goes back to a lower one, nor from final to open. But a
+        final result from the log of a later ballot replaces an open result of an earlier master, even at a lower revision."""
         held = self.entries.get(window)
         if held is None:
             return True
@@ -123,7 +125,7 @@ class Ledger:
             self._forget_oldest(window)
 
     def _forget_oldest(self, but: Window) -> None:
-        """Forget the oldest windows. A repeated Put of one would be stored again under the same name, which does no harm."""
+        """Forget the oldest windows. If a Put repeats one of them, it is stored again under the same name, which does no harm."""
         oldest = sorted(self.entries.keys() - {but}, key=lambda each: each[1])[: ENTRIES_MAX - ENTRIES_KEPT]
         for window in oldest:
             del self.entries[window]
@@ -164,7 +166,7 @@ class Ledger:
         revision, digest = self.entries[window]
         if message.revision != revision or message.digest == digest:
             return []
-        text = f"two different contents of revision {revision[2]} of the window at {message.start}; the first is kept"
+        text = f"revision {revision[2]} of the window at {message.start} came with two different contents; the first is kept"
         return [Notice("ledger", text, source)]
 
     def _accept(self, window: Window, message: Put) -> Write:
@@ -178,7 +180,7 @@ class Ledger:
         return self._write(((window, message.revision, message.digest, is_open),))
 
     def _write(self, entries: tuple[tuple[Window, Revision, int, bool], ...]) -> Write:
-        """Append a record; once there are three times as many records as entries, write all entries anew."""
+        """Append the entries to the disk; when it has three times as many as are held, write all entries anew."""
         self._records += 1
         if self._records <= 3 * len(self.entries) + 64:
             return Write(("ledger", self._key), (self.fence, entries))

@@ -1,19 +1,19 @@
 """Sends windows to durable sinks: each is sent again until the sink acknowledges it, or a newer revision.
 
-A sink's ledger is requested first (which raises its fence), and windows are sent only after its report. Of a window only the
-highest revision waits. At most `IN_FLIGHT_MAX` windows of a sink are repeated at a time, oldest first, so that a sink that comes
-back after a long absence is not flooded.
+The outbox first requests a sink's ledger (which raises the sink's fence), and sends windows only when the sink has reported it.
+Of each window only the highest revision waits. At most `IN_FLIGHT_MAX` windows of a sink are repeated at a time, oldest first, so
+that a sink that comes back after a long absence is not flooded.
 
-A window larger than a frame is sent in parts (`chunks`), one such window of a sink at a time, with a few parts in flight until
-the sink acknowledges them. A sink that has lost its parts answers with another `begun`, and gets all of them again. Like any
-other, it acknowledges the window when all of it is durable. A window that a sink holds from before this log began is not sent
-there with less than whole coverage: the lines that were lost with the log are unknown.
+A window larger than a frame is sent in parts (`chunks`): one such window of a sink at a time, with a few parts in flight that the
+sink has not acknowledged. A sink that has lost its parts answers with another `begun`, and receives all of them again. It
+acknowledges the window, like any other, when all of it is durable. If a sink holds a window from before this log began, a result
+with less than whole coverage is not sent there: it may lack lines that were lost with the earlier log.
 
 A window larger than `window_bytes_max`, or than the sink accepts, is not sent, and a Notice reports it.
 
-Memory is bounded: past `outbox_bytes_max` a window waits with its key and revision alone, and is read again from the job's state
-when its turn comes; one large window is kept in addition, whose states are under the budget, on disk if need be. A window that is
-past retention when it is read is lost, and a Notice reports it.
+Memory is bounded: past `outbox_bytes_max` only the key and the revision of a window wait, and its rows are read again from the
+job's state when it is sent. One large window is kept in addition, whose states are under the budget, on disk if need be. A window
+that is past retention when it is read is lost, and a Notice reports it.
 
     a sink      | what happens                         | next
     ------------+--------------------------------------+--------------------------------------------------
@@ -23,14 +23,15 @@ past retention when it is read is lost, and a Notice reports it.
                 | any answer under a higher ballot     | `fence` is set: the master steps down
     reported    | a window waits, and is due           | sent, whole or in parts; again after `ask_us`, then `ask_us_max`
                 | PutReply of it, or of a newer one    | it no longer waits
-                | PartReply: received; another `begun`;| the next part; all parts again;
-                | too large for the sink               | dropped, with a Notice
+                | PartReply: received                  | the next part is sent
+                | PartReply with another `begun`       | all parts are sent again
+                | PartReply: too large for the sink    | dropped, with a Notice
                 | put of a newer revision              | that waits in its place, and is sent from its beginning
 
 Invariants (`check`): `nbytes` of each sink is the size of its waiting windows with rows, and at most `outbox_bytes_max`; only one
-large window with rows waits in addition; a window that is sent in parts waits too, and is not older; parts in flight were made,
-and are within the bound; nothing was sent to a sink before it reported its ledger; for sinks that store states no rows wait; a
-fence is above the own ballot.
+large window with rows waits in addition; a window that is being sent in parts also waits, in the same or a newer revision; parts
+in flight were made, and are within the bound; nothing was sent to a sink before it reported its ledger; no rows wait for sinks
+that store states; a fence is above the own ballot.
 """
 
 from __future__ import annotations
@@ -68,14 +69,14 @@ LATER: Final[Literal["later"]] = "later"
 Revision = tuple[int, Maker, int]
 WindowKey = tuple[str, Micros]
 Reread = Callable[[WindowKey, str], Put | Literal["later"] | None]
-"""Reads a final window again, to be sent with that status; None if its rows have changed and a later put follows; `LATER` if it
-is large, and being read."""
+"""Reads a final window again, to be sent with that status. Returns None if its rows have changed, so that a later put follows,
+and `LATER` while a large window is being read."""
 
 
 class _Waiting(msgspec.Struct):
     revision: Revision
     status: str
-    put: Put | None  # None: to be read again
+    put: Put | None  # None: read it again when it is sent
     nbytes: int  # of the kept rows
     due: int | None = None  # None: not sent yet
 
@@ -89,7 +90,7 @@ class _Sending(msgspec.Struct):
     begun: int | None = None
     next: int = 0
     flight: dict[int, tuple[int, int]] = {}
-    ask_at: int | None = None  # all parts were received: when to ask the sink for the outcome
+    ask_at: int | None = None  # when to request the outcome, after all parts were received
 
 
 class _Sink(msgspec.Struct):
@@ -98,11 +99,11 @@ class _Sink(msgspec.Struct):
     waiting: dict[WindowKey, _Waiting] = {}
     nbytes: int = 0
     is_late: bool = False
-    large: WindowKey | None = None  # kept in addition
+    large: WindowKey | None = None  # the large window that is kept in addition
     sending: _Sending | None = None
 
     def keep(self, key: WindowKey, waiting: _Waiting, most: int) -> None:
-        """Replace the waiting revision of the window; rows without room are not kept."""
+        """Replace the waiting revision of the window; its rows are kept only if there is room."""
         self.drop(key)
         if self.nbytes + waiting.nbytes > most:
             if waiting.nbytes > most // 2 and self.large is None:
@@ -153,8 +154,9 @@ class _Sink(msgspec.Struct):
 
 
 class Outbox:
-    """A master's windows for its sinks. fence: the highest ballot that refused the own one, or None. with_open: whether sinks
-    also get open windows; those that store states do not. is_before: whether a revision is from before the log began."""
+    """A master's windows for its sinks. fence: the highest ballot under which a sink refused this master, or None. with_open:
+    whether sinks also receive open windows; those that store states do not. is_before: whether a revision is from before the log
+    began."""
 
     def __init__(
         self,
@@ -174,11 +176,11 @@ class Outbox:
         self._reread = reread
         self.fence: Ballot | None = None
         self.lost = 0
-        """Windows that could not be sent while they were retained, or are too large."""
+        """The number of windows that could not be sent while they were retained, or are too large."""
 
     def serve(self, sinks: Iterable[NodeId], fresh: Collection[NodeId] = ()) -> None:
-        """Set the sinks: one that is new, or has one lake more (`fresh`), reports its ledger, and gets the final windows it
-        lacks."""
+        """Set the sinks. A sink that is new, or has one lake more (`fresh`), is requested to report its ledger, and then receives
+        the final windows that it lacks."""
         before = {sink: known for sink, known in self._sinks.items() if sink not in fresh}
         self._sinks = {sink: before.get(sink) or _Sink(is_late=True) for sink in sinks}
 
@@ -189,7 +191,7 @@ class Outbox:
 
     @property
     def wants_open(self) -> bool:
-        """Whether some sink gets open windows."""
+        """Whether some sink receives open windows."""
         return self.with_open and bool(self._sinks)
 
     def is_late(self, source: NodeId) -> bool:
@@ -197,7 +199,7 @@ class Outbox:
         return source in self._sinks and self._sinks[source].is_late
 
     def put(self, put: Put, to: NodeId | None = None) -> None:
-        """Send a final, revised or withdrawn window to all sinks or one, until it is acknowledged."""
+        """Send a final, revised or withdrawn window to all sinks, or to one, until it is acknowledged."""
         if not self.with_open:
             put = replace(put, rows=())  # these sinks store states
         for sink in self._sinks.values() if to is None else filter(None, [self._sinks.get(to)]):
@@ -206,7 +208,7 @@ class Outbox:
             sink.keep((put.version, put.start), waiting, self._parameters.outbox_bytes_max)
 
     def retired(self, is_past: Callable[[str, Micros], bool]) -> list[Effect]:
-        """Panes were dropped: windows that wait without rows and would be read from them are lost. O(waiting windows)."""
+        """Panes were dropped: windows that wait without rows, and would be read from them, are lost. O(waiting windows)."""
         lost: list[Effect] = []
         for to, sink in self._sinks.items():
             gone = [key for key, waiting in sink.waiting.items() if waiting.put is None and is_past(*key)]
@@ -214,12 +216,15 @@ class Outbox:
                 sink.drop(key)
             if gone:
                 self.lost += len(gone)
-                text = f"{len(gone)} windows were not sent to the sink {short(to)} while they were retained"
+                text = (
+                    f"{len(gone)} windows are lost for the sink {short(to)}: it did not take them while they were retained; "
+                    "check that sink, or retain windows longer"
+                )
                 lost.append(Notice("unsent", text, to))
         return lost
 
     def open(self, put: Put) -> list[Effect]:
-        """Send an open window once: the next one replaces a lost one."""
+        """Send an open window once: if it is lost, the next one replaces it."""
         if not self.with_open:
             return []
         if put_bytes(put) > self._parameters.frame_bytes_max:
@@ -229,9 +234,10 @@ class Outbox:
     def ledger_reported(
         self, source: NodeId, message: LedgerReport
     ) -> Sequence[tuple[WindowKey, Revision, int]] | None:
-        """A sink's ledger; None if it was reported before. See `is_refused`.
+        """A sink reported its ledger. Returns its entries, or None if it had reported it already. See `is_refused`.
 
-        The request raised the fence to this ballot: a report under a lower one answers an earlier master, maybe this node's.
+        The request raised the sink's fence to this ballot, so a report under a lower fence answers an earlier master, maybe one
+        on this node, and is ignored.
         """
         sink = self._sinks.get(source)
         if sink is None or self.is_refused(message.fence) or sink.ledger is not None:
@@ -274,19 +280,19 @@ class Outbox:
         sink.drop(key)
         self.lost += 1
         text = (
-            f"job {self._name or self.job.hex()}: the window of {_time(key[1])} has {_size(nbytes)}, and its sink takes at most "
+            f"job {self._name or self.job.hex()}: the window of {_time(key[1])} has {_size(nbytes)}, but its sink takes at most "
             f"{_size(bytes_max)}: it is not stored. Group by fewer or coarser keys, use shorter windows, or add a WHERE"
         )
         return [Notice("too large", text, to)]
 
     def is_refused(self, fence: Ballot) -> bool:
-        """Whether a sink serves a higher ballot: it refuses this master, which must step down."""
+        """Whether this fence of a sink is above the own ballot: the sink refuses this master, which must step down."""
         if fence > self.ballot:
             self.fence = fence if self.fence is None else max(fence, self.fence)
         return fence > self.ballot
 
     def ledgers(self) -> list[dict[WindowKey, tuple[Revision, int]]]:
-        """The reported ledgers, as they were then."""
+        """The ledgers that sinks have reported, as they were then."""
         return [sink.ledger for sink in self._sinks.values() if sink.ledger is not None]
 
     @property
@@ -296,16 +302,16 @@ class Outbox:
 
     @property
     def waiting(self) -> int:
-        """Windows that some sink has not acknowledged."""
+        """The number of windows that some sink has not acknowledged."""
         return sum(len(sink.waiting) for sink in self._sinks.values())
 
     @property
     def oldest_us(self) -> Micros:
-        """Start of the oldest window that some sink has not acknowledged, AFTER_ALL if there is none. O(windows that wait)."""
+        """The start of the oldest window that a sink has not acknowledged; AFTER_ALL if there is none. O(windows that wait)."""
         return min((start for sink in self._sinks.values() for _, start in sink.waiting), default=AFTER_ALL)
 
     def tick(self, now: int, since_us: Micros) -> list[Effect]:
-        """Request ledgers, and send windows, again if need be."""
+        """Request ledgers and send windows; repeat what was not answered in time."""
         out: list[Effect] = []
         for to, sink in self._sinks.items():
             if sink.ledger is None:
@@ -316,12 +322,12 @@ class Outbox:
                 continue
             for key, waiting in list(islice(sink.waiting.items(), IN_FLIGHT_MAX)):
                 if sink.sending is None or sink.sending.key != key:
-                    out += self._turn(to, sink, key, waiting, now)
+                    out += self._send_due(to, sink, key, waiting, now)
             if sink.sending is not None:
                 out += self._send_parts(to, sink.sending, now)
         return out
 
-    def _turn(self, to: NodeId, sink: _Sink, key: WindowKey, waiting: _Waiting, now: int) -> list[Effect]:
+    def _send_due(self, to: NodeId, sink: _Sink, key: WindowKey, waiting: _Waiting, now: int) -> list[Effect]:
         """Send a waiting window if it is due."""
         waiting.due = self._sooner(waiting.due, now, self._parameters.ask_us_max)
         if waiting.due is not None and now < waiting.due:
@@ -349,12 +355,12 @@ class Outbox:
         return []
 
     def is_worse(self, put: Put, held: tuple[Revision, int] | None) -> bool:
-        """Rule 8*: whether the sink holds a result from before this log began, and this one has less than whole coverage."""
+        """Rule 8*: whether the sink holds a result from before this log began, and the new one has less than whole coverage."""
         is_result = held is not None and held[1] != NO_ROWS and self._is_before(held[0])
         return is_result and put.status != WITHDRAWN and put.agents_reporting < put.agents_expected
 
     def _send_parts(self, to: NodeId, sending: _Sending, now: int) -> list[Effect]:
-        """Send as many parts as may be in flight, only one before the first answer; parts not answered in time are sent again."""
+        """Send as many parts as may be in flight; send parts again that were not answered in time."""
         p, flight, out = self._parameters, sending.flight, list[Effect]()
         for at, (due, wait) in list(flight.items()):
             due = min(due, now + p.ask_us_max)
@@ -377,7 +383,7 @@ class Outbox:
         return out
 
     def _flight_max(self, sending: _Sending) -> int:
-        """Bound of parts in flight: half of a link's window; one until the sink has accepted a part."""
+        """The bound of parts in flight: half of a link's window, but one part until the sink has accepted a part."""
         p = self._parameters
         return max(1, p.link_bytes_max // 2 // p.frame_bytes_max) if sending.begun is not None else 1
 
@@ -391,7 +397,7 @@ class Outbox:
         return None if due is None else min(due, now + span)
 
     def deadline(self) -> int | None:
-        """When `tick` has work; 0 if something was never sent."""
+        """When `tick` has work; 0 if something has not been sent yet."""
         found: list[int] = []
         for sink in self._sinks.values():
             if sink.ledger is None:

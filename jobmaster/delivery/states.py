@@ -1,4 +1,4 @@
-"""A pane's state on the way from the master that made it to the sink that stores it: packed values, without what the sink knows
+"""A pane's state on the way from the master to the sink that stores it: packed values, without the parts that the sink derives
 from the job's spec."""
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from elf.srt.messages.messages import Micros
 from elf.srt.messages.results import WITHDRAWN, PaneParts, Put
 
 PART_BYTES_MAX = 64 << 20
-"""Of an unpacked part: 16,384 groups and members of 4 KiB."""
+"""Bytes of an unpacked part: 16,384 groups and members of 4 KiB."""
 
 
 HELD_BYTES_MAX = 256 << 10
-"""Packed values of a pane up to this size are copied out of the budget at once. Those of a larger pane stay there, on disk if
-memory is short, until each is sent."""
+"""A pane's packed values up to this size are copied out of the budget at once. Those of a larger pane stay under the budget, on
+disk if memory is short, until they are sent."""
 
 
 def as_parts(state: PaneState) -> PaneParts:
-    """A pane's state as parts of a Put. Raises OSError if values cannot be read back. O(values), without those of large panes."""
+    """A pane's state as parts of a Put. O(values); O(parts) for a large pane. Raises OSError if values cannot be read back."""
     values = state.values
     assert isinstance(values, KeptValues)
     parts: Sequence[tuple[bytes, bool]] = KeptParts(values)
@@ -99,7 +99,7 @@ class PaneReader:
 
 
 class PackedValues(StateValues):
-    """A pane's values as received."""
+    """A pane's values as the sink received them."""
 
     def __init__(self, parts: Sequence[tuple[bytes, bool]], width: int) -> None:
         self._parts, self._width = parts, width
@@ -118,13 +118,13 @@ class PackedValues(StateValues):
         return digest.digest()
 
     def parts(self) -> Iterator[tuple[bytes, bool]]:
-        """Raises PeerError for a part that cannot be unpacked, or is too large."""
+        """The unpacked parts. Raises PeerError for a part that cannot be unpacked, or is too large."""
         unpack: Callable[..., bytes] = zstandard.ZstdDecompressor().decompress
         for part, more in self._parts:
             try:
                 size = zstandard.frame_content_size(part)
                 if not 0 <= size <= PART_BYTES_MAX:
-                    raise PeerError(f"Put: a part of {size} bytes")
+                    raise PeerError(f"Put: a part of {size} bytes is too large")
                 yield unpack(part, max_output_size=PART_BYTES_MAX), more
             except zstandard.ZstdError as error:
                 raise PeerError(f"Put: {error}") from error

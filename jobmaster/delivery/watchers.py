@@ -1,20 +1,21 @@
-"""Sends windows to watchers: each watcher of a job gets every window that its master publishes, whole, while it renews its Watch.
+"""Sends windows to watchers: while a watcher renews its Watch, it receives every window that the job's master publishes, whole.
 
     message or event          | then
     --------------------------+---------------------------------------------------------------------------------------
-    Watch of a new watcher    | registered for `expiry_us`; final windows that it requests are owed to it; WatchReply
+    Watch of a new watcher    | registered for `expiry_us`; final windows that it requests become owed to it; WatchReply
     Watch of a known watcher  | renewed; windows that it acknowledges are done, those it reports missing are owed; WatchReply
     Watch, and no room        | WatchReply: refused
     a window is published     | sent if the bytes in flight allow it; otherwise a final one is owed, an open one left out
     a part is missing         | it is sent again, with another number
     time                      | owed windows are read again and sent, as far as there is room; silent watchers expire
 
-Windows in flight are numbered (`place`). A window larger than a frame is sent in parts (`chunks`), each with a number of its own,
-and no other window meanwhile; a missing part is sent again, and a new revision waits until the one in flight is acknowledged. Of
-a window larger than `WINDOW_BYTES_MAX` only the first rows are sent, and the number of those left out.
+Owed windows are those that the watcher has yet to receive. Windows in flight are numbered (`place`). A window larger than a frame
+is sent in parts (`chunks`), each with a number of its own, and no other window is sent meanwhile; a missing part is sent again,
+and a new revision waits until the one in flight is acknowledged. Of a window larger than `WINDOW_BYTES_MAX` only the first rows
+are sent, and the number of rows left out.
 
 A watcher that is slow, or whose answers are lost, costs `FLIGHT_BYTES_MAX`, and never delays the job: open windows are left out
-(the next one replaces them), of final ones only the keys are kept, and their rows are read again.
+(the next one replaces them), and of final windows only the keys are kept, and the rows are read again.
 
 Invariants (`check`): numbers in flight rise, and their bytes are counted.
 """
@@ -38,26 +39,26 @@ from elf.srt.messages.parameters import Parameters
 from elf.srt.messages.results import Put, Shown, ShownPart, Watch, WatchReply
 
 WATCHERS_MAX = 64
-"""Of one job, each with 8 MiB in flight at most."""
+"""Watchers of one job, each with at most 8 MiB in flight."""
 FLIGHT_BYTES_MAX = 8 << 20
-"""Sent to one watcher and not acknowledged: 8 s at 1 MB/s."""
+"""Bytes sent to one watcher and not acknowledged: 8 s at 1 MB/s."""
 WINDOW_BYTES_MAX = 64 << 20
-"""Of rows: 130,000 as objects. Of a larger window only enough is sent to fill a screen and a pager."""
+"""Bytes of a window's rows: 130,000 rows as objects. Of a larger window only enough is sent for a screen and a pager."""
 HEAD_BYTES = 1 << 20
-"""Sent of a window above that: 2,000 rows of 500 bytes."""
+"""Bytes that are sent of a window above that: 2,000 rows of 500 bytes."""
 PARTS_MAX = 8
-"""In flight at a time."""
+"""Parts of a window in flight at a time."""
 OWED_MAX = 1_000
 """Final windows whose keys are kept for one watcher; older ones are left out."""
 RENEWALS = 20
-"""A watcher renews its Watch each emit interval; this many may be lost: five seconds."""
+"""A watcher renews its Watch each emit interval; so many renewals may be lost: five seconds."""
 
 WindowKey = tuple[str, Micros]
 Reread = Callable[[WindowKey, str], Put | Literal["later"] | None]
-"""Reads a final window again, to be sent with that status; None if it cannot be read, or has changed and is published anew;
-`LATER` if it is large, and being read."""
+"""Reads a final window again, to be sent with that status. Returns None if it cannot be read, or has changed and will be
+published anew, and `LATER` while a large window is being read."""
 Finals = Callable[[Micros, int], Sequence[WindowKey]]
-"""Final windows that start at or after a time, and a number of the newest before that; in order of time."""
+"""The final windows that start at or after a time, and a number of the newest before that time; in time order."""
 
 
 class _Flight(msgspec.Struct, gc=False):
@@ -96,7 +97,7 @@ class _Watcher(msgspec.Struct):
     sending: _Sending | None = None
 
     def has_room(self, nbytes: int) -> bool:
-        """Whether a window may be sent: one may always be in flight, however large."""
+        """Whether a window may be sent. One window may always be in flight, however large it is."""
         return self.sending is None and (not self.nbytes or self.nbytes + nbytes <= FLIGHT_BYTES_MAX)
 
     def owe(self, key: WindowKey, status: str) -> None:
@@ -150,7 +151,7 @@ class Watchers:
         self.expiry_us = RENEWALS * parameters.emit_us
         self._reread, self._finals = reread, finals
         self._frame_bytes, self._read_us = parameters.frame_bytes_max, parameters.read_us
-        self._read_at: int | None = None  # when to ask again for an owed window that is being read
+        self._read_at: int | None = None  # when to try again to send an owed window that is being read
         self._watchers: dict[NodeId, dict[int, _Watcher]] = {}
         self._count = 0
 
@@ -246,8 +247,8 @@ class Watchers:
         return effects
 
     def tick(self, now: int) -> list[Effect]:
-        """Send owed windows that have been read, and drop silent watchers. If the clock stepped back, no watcher stays longer
-        than `expiry_us`."""
+        """Send owed windows that have been read, and drop silent watchers. If the clock stepped back, a watcher expires at most
+        `expiry_us` later."""
         effects: list[Effect] = []
         if self._read_at is not None and not self._read_at - self._read_us <= now < self._read_at:
             self._read_at = None

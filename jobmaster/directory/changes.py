@@ -1,4 +1,4 @@
-"""How a job begins and changes according to its spec: the first entry of a log, and the next version's control line. All pure."""
+"""How a job begins and changes according to its spec: the first entry of a log, and the next version's control line. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DAY_US = 24 * 3600 * 1_000_000
 
 
 def rank_of(spec: JobSpec) -> SpecRank:
-    """Of two specs of a job the one with the higher rank is kept, as in the directory."""
+    """The spec's rank: of two specs of a job the directory, and every master, keeps the higher."""
     return spec.number, body_digest(spec.item())
 
 
@@ -53,7 +53,7 @@ def _known_lines(spec: JobSpec, ballot: Ballot, earlier: KnownSchedule) -> Sched
 
 
 def _first_schedule(spec: JobSpec, ballot: Ballot) -> Schedule:
-    """For a job that was changed by `split`, the schedule includes the version before, up to the control line."""
+    """The schedule of a job without a log. If its last change is a `split`, the previous version is in force before its line."""
     number, last = next_number(ballot, ()), spec.versions[-1]
     if len(spec.versions) == 1 or spec.mode != "split" or not spec.line_us:
         return (Line(number, last.digest, 0, last.plan),)
@@ -65,8 +65,8 @@ def _first_schedule(spec: JobSpec, ballot: Ballot) -> Schedule:
 
 
 def next_boundary(plans: tuple[bytes, bytes], after_us: Micros) -> Micros:
-    """The first time after `after_us` at which windows of both plans begin; of the second plan only, if that is over a day
-    away."""
+    """The first time after `after_us` at which windows of both plans begin. If that is over a day away: windows of the second
+    plan."""
     slides = [Shape.of(plan_of(plan)).slide_us or 1 for plan in plans]
     step = lcm(*slides) if lcm(*slides) <= DAY_US else slides[-1]
     return after_us - after_us % step + step

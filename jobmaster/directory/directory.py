@@ -1,26 +1,26 @@
 """The directory: a versioned map of jobs, agents, ballots and revocations that every node holds whole, spread by gossip.
 
-Rumors spread a change fast, and anti-entropy makes it certain (Demers et al., 1987): new items go to a few random neighbours at
-once, which forward them once; and each period a node compares its digest with one random neighbour's, and the buckets if they
-differ.
+Rumors spread a change fast, and anti-entropy makes sure that it reaches every node (Demers et al., 1987). A node sends new items
+to a few random neighbours at once, which forward them once. Each period it compares its digest with that of one random
+neighbour, and their buckets if the digests differ.
 
     message                         | answer
     --------------------------------+----------------------------------------------------------------------
     GossipDigest(root)              | if the own root differs: the own digests of all buckets
-    GossipDigest(root, buckets)     | of the buckets that differ: the own items, to be replied to; a request for the empty ones
-    GossipDigest(root, want=…)      | the items of those buckets
-    GossipItems(bucket, items)      | newer items are verified and kept, and forwarded as a rumor
-    … reply                         | items of that bucket that are newer here, or missing there
+    GossipDigest(root, buckets)     | own items of the buckets that differ, with `reply`; a request for those that are empty here
+    GossipDigest(root, want)        | the items of the wanted buckets
+    GossipItems(bucket, items)      | none: newer items are verified and kept, and forwarded as a rumor
+    GossipItems with `reply`        | items of that bucket that are newer here, or missing there
 
 A bucket is an immutable sorted tuple of items with its digest, the exclusive or of its items' digests. Nodes of one process that
 hold the same items, with the same signatures, share the same `Bucket` objects (`_pool`): ten thousand simulated nodes with ten
 thousand adverts cost as much as one.
 
-Invariants (`check`): each key is held once, in its bucket, in order; digests of buckets, and of all, match the items; changes,
-rumors and unwritten items are held as they are.
+Invariants (`check`): each key is held once, in its bucket, in order; the digests of buckets, and of all, match the items; every
+change, rumor and unwritten item is also in its bucket.
 
-An ended job or a departed agent is an item that says so. Only items that were signed under a certificate that is revoked now are
-removed (`drop`), at every node, and refused from any source: so all nodes converge, in whatever order items arrive.
+The item of an ended job, or of an agent that has left, stays and says so. Nodes remove (`drop`), and refuse from any source, only
+items that were signed under a certificate that is revoked now: so all nodes converge, in whatever order items arrive.
 """
 
 from __future__ import annotations
@@ -42,22 +42,22 @@ if TYPE_CHECKING:
 
 Key = tuple[str, bytes]
 KINDS = ("agent", "ballot", "job", "revoked", "schedule")
-NAME_BYTES_MAX = 64  # ids of 16 and 32 bytes; kinds to come
+NAME_BYTES_MAX = 64  # ids have 16 or 32 bytes
 STAMP_MAX = 5  # a ballot, its node as two halves and its instance, and a number
 BODY_BYTES_MAX = 1 << 20  # a job's spec: `job_spec.BODY_BYTES_MAX`
 ITEMS_MAX = 300_000  # 100,000 agents, their predecessors, and jobs: 60 MB, 150 MB signed
 MESSAGE_BYTES_MAX = 64 << 10  # items of one message: a datagram's worth that a slow link takes in 10 ms
-RUMORS_MAX = 32  # with more new items than that, comparing digests is cheaper
+RUMORS_MAX = 32  # comparing digests is cheaper than sending more new items
 REFUSED_MAX = 64
-"""Items of a message whose signatures are wrong, 10 ms of checking: the rest of the message is skipped."""
+"""After so many items with wrong signatures, 10 ms of checking, the rest of a message is skipped."""
 UNBELIEVED = "unbelieved items"
 """Kind of the notice about such a message."""
 ANSWER_BYTES_MAX = 512 << 10  # items of one answer: all of 3,000 agents; more take several periods
 
 
 def item_digest(item: Item) -> int:
-    """64 bits of everything that decides which of two items is kept. That excludes the signature: two of one body are one
-    item."""
+    """A digest of 64 bits of everything that decides which of two items is kept. It excludes the signature: items that differ
+    only in that are equal."""
     stamp = ",".join(map(str, item.stamp))
     head = f"{item.kind} {item.name.hex()} {stamp} ".encode()
     return int.from_bytes(blake2b(head + body_digest(item), digest_size=8).digest())
@@ -68,7 +68,7 @@ def body_digest(item: Item) -> bytes:
 
 
 class Bucket:
-    """Items in order of (kind, name), their digest, and where each kind begins. Immutable, shared."""
+    """Items in order of (kind, name), their digest, and each item's index. Immutable, shared."""
 
     __slots__ = ("__weakref__", "digest", "items", "places")
 
@@ -81,7 +81,7 @@ class Bucket:
         return None if place is None else self.items[place]
 
     def with_items(self, news: dict[Key, Item], digest: int) -> Bucket:
-        """A bucket with `news` in place of the items with the same keys. O(n log n), mostly in order already."""
+        """A bucket with `news` in place of the items with the same keys. O(n log n); fast, as the items are mostly sorted."""
         merged = dict(zip(self.places, self.items, strict=True)) | news
         items = tuple(merged[key] for key in sorted(merged))
         held = _pool.get(digest)
@@ -93,12 +93,12 @@ class Bucket:
 
 
 _pool: WeakValueDictionary[int, Bucket] = WeakValueDictionary()
-"""Flyweights: digest -> the bucket that some directory in this process holds."""
+"""Digest -> the bucket that some directory in this process holds."""
 EMPTY = Bucket((), 0)
 
 
 class Directory:
-    """One node's copy. `verify(item)` decides whether the signer may make that item; called for every item before it is kept."""
+    """One node's copy. `verify(item)`, whether the signer may make that item, is called before any item is kept."""
 
     def __init__(self, parameters: Parameters, verify: Callable[[Item], bool], rng: Random) -> None:
         self._parameters, self._verify, self._rng = parameters, verify, rng
@@ -109,7 +109,7 @@ class Directory:
         self._rumors: dict[Key, Item] = {}
         self._unwritten: dict[Key, Item] = {}
         self._written = 0
-        self._has_dropped = False  # the disk holds items that were dropped here
+        self._has_dropped = False  # the disk has items that were dropped, or may lack some: write all
         self._refused = 0
         self._gossip_due: int | None = None
         self._rumor_due: int | None = None
@@ -137,7 +137,7 @@ class Directory:
         return self._root
 
     def put(self, item: Item, now: int) -> bool:
-        """Add an item made here. True if it is newer than the one held; then `tick` has work at once. O(bucket)."""
+        """Add an item made here. Returns whether it is newer than the one held; then `tick` has work at once. O(bucket)."""
         self._shift_timers(now)
         return bool(self._merge(self._place(item.kind, item.name), (item,)))
 
@@ -150,11 +150,11 @@ class Directory:
         return changes
 
     def share(self, other: Directory) -> None:
-        """Hold exactly what `other` holds, at no cost: how a simulated mesh starts warm. No changes, rumors or records."""
+        """Hold exactly the items of `other`, without changes, rumors or records: a simulated mesh starts with one directory."""
         self._buckets, self._root, self._count = list(other._buckets), other._root, other._count
 
     def restore(self, records: Iterable[tuple[Item, ...]]) -> None:
-        """Apply the records written under ("directory", b""), in order. They count as changes, not as rumors."""
+        """Apply the records written under ("directory", b""), in order. Their items are changes, but not rumors."""
         for record in records:
             self._written += len(record)
             for place, items in self._by_bucket(record).items():
@@ -178,7 +178,7 @@ class Directory:
         return dropped
 
     def write_anew(self) -> None:
-        """A write may have failed: write all items with the next tick."""
+        """Write all items at the next tick, because a write may have failed."""
         self._has_dropped = True
 
     def _without(self, bucket: Bucket, out: list[Item]) -> Bucket:
@@ -199,7 +199,7 @@ class Directory:
         return found
 
     def _is_newer(self, item: Item, held: Item) -> bool:
-        """Rule Changing a job: of two items with one key the higher (stamp, digest of body) is kept, at every node."""
+        """Rule Changing a job: of two items with one key every node keeps the one with the higher (stamp, digest of body)."""
         if item.stamp != held.stamp:
             return item.stamp > held.stamp
         return item.body != held.body and body_digest(item) > body_digest(held)
@@ -260,7 +260,7 @@ class Directory:
 
     @property
     def deadline(self) -> int | None:
-        """0: at once."""
+        """When `tick` has work; 0: at once."""
         if self._gossip_due is None or self._unwritten or self._has_dropped:
             return 0
         if self._rumors and self._rumor_due is None:
@@ -283,7 +283,7 @@ class Directory:
         return self._compare(source, message.buckets)
 
     def ask(self, kind: str, name: bytes) -> GossipDigest:
-        """A request for another node's bucket of that item, whatever this node holds."""
+        """A request for another node's bucket of that item, even if the digests are equal."""
         return GossipDigest(self._root, (), (self._place(kind, name),))
 
     def _compare(self, source: NodeId, theirs: tuple[int, ...]) -> list[Effect]:
@@ -298,7 +298,7 @@ class Directory:
         return effects + self._answer(source, differ, reply=True)
 
     def _answer(self, to: NodeId, places: list[int], reply: bool) -> list[Effect]:
-        """Send those buckets, in random order, as many as one answer may hold: the others follow in later periods."""
+        """Send as many of those buckets as one answer may hold, in random order: later periods send the others."""
         self._rng.shuffle(places)
         effects: list[Effect] = []
         room = ANSWER_BYTES_MAX
@@ -310,8 +310,8 @@ class Directory:
         return effects
 
     def _items_of_bucket(self, to: NodeId, place: int, reply: bool) -> list[Effect]:
-        """Send a bucket's items. A bucket too large for a message goes in pieces, and the other side's bucket is then requested
-        instead of a reply."""
+        """Send a bucket's items. A bucket that is too large for one message is sent in pieces, and then, instead of a reply, the
+        other side's bucket is requested."""
         items = self._buckets[place].items
         pieces = _pieces(items)
         if len(pieces) == 1:
@@ -327,7 +327,7 @@ class Directory:
         self._merge(message.bucket, message.items)
         effects: list[Effect] = []
         if self._refused:
-            text = f"{self._refused} directory items that it sent have no valid signature and are ignored"
+            text = f"{self._refused} directory items that this agent sent are ignored: their signatures are not valid"
             effects.append(Notice(UNBELIEVED, text, source))
         if not message.reply:
             return effects
@@ -350,7 +350,7 @@ class Directory:
         return GossipDigest(self._root, tuple(bucket.digest for bucket in self._buckets) if whole else ())
 
     def tick(self, now: int, neighbours: Sequence[NodeId]) -> list[Effect]:
-        """Write new items, forward them, and compare with one random neighbour. `neighbours`: leaf set, routing table, …"""
+        """Write new items, forward them, and compare with one random neighbour. `neighbours`: the nodes that may be chosen."""
         self._shift_timers(now)
         effects = self._write()
         if self._rumors and self._rumor_due is None:
@@ -384,7 +384,7 @@ class Directory:
         return [Send(node, message) for node in chosen for message in messages]
 
     def _write(self) -> list[Effect]:
-        """Append new items; once there are three times as many records as items, write all items anew."""
+        """Append the new items to the disk; when it has three times as many items as this node holds, write all anew."""
         if not self._unwritten and not self._has_dropped:
             return []
         record, replace = tuple(self._unwritten.values()), False
@@ -410,7 +410,7 @@ class Directory:
         for place, bucket in enumerate(self._buckets):
             digest = 0
             keys = [(item.kind, item.name) for item in bucket.items]
-            assert keys == sorted(set(keys)), "ordered, each key once"
+            assert keys == sorted(set(keys)), "a bucket's keys are not in order, or repeat"
             assert all(self._place(*key) == place for key in keys)
             assert list(bucket.places) == keys
             for item in bucket.items:

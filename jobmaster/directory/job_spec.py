@@ -1,7 +1,7 @@
-"""Job specs and agent adverts, the directory's items of jobs and agents, as bytes that may come from any node.
+"""Job specs and agent adverts: the directory's items of jobs and agents, decoded from bytes that may come from any node.
 
-Decoding accepts only what is safe for the rest of the mesh: bounded lengths, known values, ordered numbers. Whether the signer
-may make the item is checked elsewhere (`Directory.verify`).
+Decoding accepts only values that are safe for the rest of the mesh: bounded lengths, known words, numbers in range. `Directory`
+checks whether the signer may make the item (`verify`).
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from elf.srt.messages.ids import NodeId, job_id, maker
 from elf.srt.messages.messages import COUNT_MAX, Ballot, Instance, Item, Micros
 
 BODY_BYTES_MAX = 1 << 20  # a plan is a few KiB; 16 versions of 64 KiB fit
-NAME_MAX = 200  # a folder of the lake is called after it: file systems take 255 bytes
+NAME_MAX = 200  # a folder of the lake has the job's name: file systems take 255 bytes
 Name = Annotated[str, Meta(min_length=1, max_length=NAME_MAX)]
 Number = Annotated[int, Meta(ge=0, lt=1 << 62)]
 Mode = Literal["split", "restate", "next"]
 
 
 class Version(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One version of a job: digest of its plan, the encoded plan, and the query's text for people."""
+    """One version of a job: the digest of its plan, the encoded plan, and the query's text for display."""
 
     digest: Annotated[str, Meta(min_length=1, max_length=64)]
     plan: Annotated[bytes, Meta(max_length=256 << 10)]
@@ -36,13 +36,13 @@ class Version(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A job as the operator signed it.
 
-    number: counts the changes; of two specs with one number the digest of the body decides. versions: oldest first, the last
-    comes into force. mode, line_us: where the last one begins: "split" at `line_us`, "restate" at the start of the oldest window
-    that is not final, "next" at the next boundary after it. stopped: the job has ended; the entry is kept, so that an older one
-    cannot start it again. lateness_us: how long after its time a line may arrive; servers that log a request's beginning end it
-    by default after a minute at most. keep_us: how long final panes are retained for revisions; an hour is 360 panes of ten
-    seconds, and longer than an upgrade of a host. since_us: older lines are not part of the job. emit_us: the interval at which
-    open windows are published; 0: the mesh's.
+    number: counts the changes; of two specs with one number, nodes keep the one with the higher digest of the body. versions:
+    oldest first; the last one comes into force. mode, line_us: when it does: "split": at `line_us`; "restate": at the start of
+    the oldest window that is not final; "next": at the next boundary after that window. stopped: the job has ended; the item is
+    kept, so that an older one cannot start the job again. lateness_us: how long after its time a line may arrive. The default is
+    a minute: servers that log the time at which a request begins end it by default after a minute at most. keep_us: how long
+    final panes are retained for revisions. The default is an hour: 360 panes of ten seconds, and longer than an upgrade of a
+    host. since_us: older lines are not part of the job. emit_us: the interval at which open windows are published; 0: the mesh's.
     """
 
     name: Name
@@ -60,7 +60,7 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def id(self) -> bytes:
-        """The id on the ring to which its master is closest."""
+        """The job's id on the ring: the job's master is the node closest to it."""
         return job_id(self.name)
 
     def encode(self) -> bytes:
@@ -72,11 +72,11 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 COLUMNS_MAX, COLUMN_TYPES_MAX = 256, 16
-"""Of one source in an advert: names of one type, and types."""
+"""Bounds for one source in an advert: column names of one type, and types."""
 
 
 class SourceColumns(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Columns that a source has beyond the canonical ones: type, as text, and the names of that type."""
+    """Columns that a source has beyond the canonical ones: each type, as text, and the names of the columns of that type."""
 
     source: Name
     types: Annotated[
@@ -92,9 +92,9 @@ class SourceColumns(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class AgentAdvert(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """An agent's offer: `sources` it follows, in which life, and since when; `sinks` it serves; `address` to reach it; `columns`
-    of its sources that others may not have. until_us: it has left for good, and none of its lines is at or past this (0: it has
-    not left). instance: of the process that made this advert."""
+    """An agent's announcement: the `sources` that it follows, in which life, and since when; the `sinks` that it serves; its
+    `address`; those `columns` of its sources that others may not have. until_us: it has left for good, and none of its lines is
+    at or past this time; 0: it has not left. instance: that of the process that made this advert."""
 
     name: Name
     sources: Annotated[tuple[Name, ...], Meta(max_length=64)]
@@ -133,9 +133,9 @@ def is_readable(item: Item) -> bool:
 
 @lru_cache(maxsize=16)
 def decode_job(item: Item) -> JobSpec:
-    """The job of a "job" item. Raises PeerError if the bytes are no job, or not the one of the key and stamp.
+    """The job of a "job" item. Raises PeerError if the bytes are no job, or a job with another key or stamp than the item's.
 
-    A job's plans are KiB of bytes; all nodes of one process that hold the same item share them.
+    Cached: a job's plans are KiB of bytes, and all nodes of one process that hold the same item share them.
     """
     spec = _decode(_jobs, item)
     if (spec.id, (spec.number,)) != (item.name, item.stamp):
@@ -170,7 +170,7 @@ def _decode(decoder: msgspec.msgpack.Decoder[Body], item: Item) -> Body:
 
 
 def ballot_item(job: bytes, ballot: Ballot) -> Item:
-    """The highest known ballot of a job, for nodes that will serve it later."""
+    """The item with the highest known ballot of a job, for nodes that will serve it later."""
     return Item("ballot", job, stamp_of(ballot), b"")
 
 

@@ -1,9 +1,9 @@
 """The schedule of a job's log in the directory, for a master that finds no log and has to begin a new one.
 
-The spec determines the time of the next control line only for `split` at a given time; in the other modes the master decides it
-once, and it is in the log alone. So each master publishes its log's schedule in the directory, as an item under its ballot: of
-two items the one with the higher (ballot, number of the schedule) is kept. It names versions and times; their plans are in the
-spec, which an operator has signed.
+The spec determines the time of the next control line only for `split` at a given time. In the other modes the master chooses the
+time once, and only the log has it. So each master publishes its log's schedule in the directory, as an item under its ballot: of
+two items nodes keep the one with the higher (ballot, number of the schedule). The item contains names of versions and times; the
+plans are in the spec, which an operator has signed.
 
 Bounded: the newest `LINES_MAX` lines, 1.5 KiB. A job that was never changed has no such item.
 """
@@ -22,12 +22,12 @@ from elf.srt.messages.ids import ID_BYTES, JobId
 from elf.srt.messages.messages import Ballot, Item, Micros, Schedule
 
 LINES_MAX = 64
-"""Four times the versions that a spec may name: older lines are behind any retention."""
+"""Four times the versions that a spec may have: retention has passed all older lines."""
 BODY_BYTES_MAX = 8 << 10
 """Five times the size of these lines."""
 BALLOT_PARTS = 4
 STAMP_PARTS = BALLOT_PARTS + 1
-"""Epoch, both halves of a node's id, instance; and a number."""
+"""Numbers in a stamp: epoch, both halves of a node's id, instance, and the schedule's number."""
 
 
 class KnownLine(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -54,7 +54,7 @@ _decoder = msgspec.msgpack.Decoder(KnownSchedule)
 
 
 def stamp_of(ballot: Ballot) -> tuple[int, ...]:
-    """A ballot as a stamp, in the same order: its maker is split into 64-bit numbers."""
+    """A ballot as a stamp that sorts like the ballot: its maker is split into 64-bit numbers."""
     epoch, by = ballot
     return epoch, int.from_bytes(by[:8]), int.from_bytes(by[8:ID_BYTES]), int.from_bytes(by[ID_BYTES:])
 

@@ -1,4 +1,4 @@
-"""Casts between types that are not text, on whole vectors. What does not fit the new type is lost (NULL and counted)."""
+"""Casts between types that are not text, on whole vectors. Values that do not fit the new type become NULL and are counted."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _integer(values: Array, before: SqlType, after: SqlType) -> tuple[Array, Mas
 
 
 def _narrow(values: Array) -> tuple[Array, Mask | None]:
-    """Python ints to int64, and a mask of those that it does not hold."""
+    """Python ints as int64, and a mask of those that do not fit it."""
     if values.dtype != object:
         return values, None
     lost: Mask = np.asarray((values < -(2**63)) | (values >= 2**63), dtype=np.bool_)
@@ -70,7 +70,7 @@ def _double(values: Array, before: SqlType, after: SqlType) -> tuple[Array, Mask
     if before.kind is not Kind.DECIMAL:
         return values.astype(np.float64), None, None
     unit = 10**before.scale
-    # One division of two exact doubles is rounded right; int / int of Python always is.
+    # One division of two exact doubles is correctly rounded; Python's int / int always is.
     if values.dtype != object and before.scale <= 22 and (before.precision <= 15 or _below(values, 2**53)):
         return values / float(unit), None, None
     return np.array([value / unit for value in values.tolist()], dtype=np.float64), None, None
@@ -150,7 +150,7 @@ def cast(call: Call, compile: Compile) -> Program:
     def run(frame: Frame) -> Vector:
         a = inner(frame)
         values, void, lost = convert(a.values, before, after)
-        if attempt:  # try_cast promises NULL, so it is not counted
+        if attempt:  # a NULL of try_cast is no overflow, so it is not counted
             void, lost = _either(void, lost), None
             if before.kind is Kind.DOUBLE and after.is_integer:
                 void = _either(void, np.isnan(a.values))

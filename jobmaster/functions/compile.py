@@ -101,7 +101,8 @@ def _full(vector: Vector, rows: int) -> Vector:
 
 
 def _runner(call: Call, results: Results) -> tuple[Callable[[Frame], Vector], Strings | None]:
-    """The inner form of a call as a function of a small frame to a full vector, and the dictionary of its text results."""
+    """The inner form of a call: a function from a small frame to a vector of all its rows, and the dictionary of its text
+    results."""
     if not _is_text(call):
         inner = compile_inner(call)
         return lambda frame: _full(inner(frame), frame.rows), None

@@ -1,7 +1,7 @@
 """DECIMAL arithmetic, exactly Spark's: the result's (p, s) is the call's type, rounding HALF_UP, overflow NULL and counted.
 
 Up to 18 digits a decimal is an int64, above it an object array of Python ints. Most results above 18 digits still come from
-int64 operands whose bounds prove that int64 holds the result: those are computed there and only then widened.
+int64 operands whose bounds prove that the result fits int64: it is computed in int64, then widened.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def fit(values: Array, type: SqlType, *, sure: bool = False) -> tuple[Array, Mas
 
 
 def scale_up(values: Array, digits: int) -> Array:
-    """Exact `values * 10**digits`, in int64 if that holds it."""
+    """Exact `values * 10**digits`, in int64 if the product fits it."""
     if digits == 0:
         return values
     power = 10**digits
@@ -170,7 +170,7 @@ def _quotient(call: Call) -> Callable[[int, int], int]:
 
 
 def _long_quotient(call: Call, a: Array, b: Array) -> Array | None:
-    """`/` in int64, where it holds 2 * a * 10**shift and rounding once equals rounding twice; else None. b has no zeros."""
+    """`/` in int64, if 2 * a * 10**shift fits it and rounding once equals rounding twice; else None. b has no zeros."""
     one, two = (argument.type for argument in call.arguments)
     shift = call.type.scale + two.scale - one.scale
     if call.function != "/" or shift < 0 or not (_is_long(a) and _is_long(b)):

@@ -1,4 +1,4 @@
-"""The parts of every scalar function: the block that it runs over, and how NULLs and overflows enter its result.
+"""What all scalar functions share: the block of rows that they run over, and how NULLs and overflows enter their results.
 
 An expression is compiled once to a `Program`, a closure from a `Frame` (a block of rows) to a `Vector`; text inside a string
 function is a Python list (`Texts`), so that intermediate values are not interned.
@@ -39,7 +39,7 @@ class Frame:
     """One block of rows under evaluation.
 
     columns: by name, each of `rows` values or a constant of one. texts: their decoded values, filled on demand.
-    live: rows whose result counts (a CASE branch computes all rows and uses some); None is all.
+    live: rows whose overflows count (a CASE branch computes all rows, and its result is used in some); None is all.
     lost: overflows so far, a number per row.
     """
 
@@ -151,6 +151,6 @@ def column(name: str) -> Program:
         try:
             return frame.columns[name]
         except KeyError:
-            raise InternalError(f"plan: the source gives no column {name!r}") from None
+            raise InternalError(f"plan: the source has no column {name!r}") from None
 
     return run

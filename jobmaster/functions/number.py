@@ -1,4 +1,4 @@
-"""Arithmetic and rounding of numbers, exactly as Spark's with ANSI off, but an overflow is lost (NULL and counted), not wrapped.
+"""Arithmetic and rounding of numbers, exactly as Spark's with ANSI off, except that an overflow becomes NULL and is counted.
 
 INT and BIGINT are computed in int64. Bounds of the operands, one pass each, prove almost every block free of overflow;
 only a block that may overflow is checked row by row.
@@ -157,7 +157,7 @@ def round_half_up(value: float, digits: int) -> float:
     """HALF_UP over the shortest decimal text of the double, as Spark does."""
     from decimal import ROUND_HALF_UP, Context, Decimal
 
-    # Beyond 400 places nothing changes any more; 1100 digits hold any double there, so quantize never fails.
+    # Beyond 400 places the result no longer changes; 1100 digits are enough for any double, so quantize never fails.
     digits = min(max(digits, -400), 400)
     context = Context(prec=1100, rounding=ROUND_HALF_UP)
     return float(Decimal(repr(value)).quantize(Decimal(1).scaleb(-digits), context=context))
@@ -173,7 +173,7 @@ def round_doubles(values: Array, digits: int) -> Array:
         scaled = np.abs(values) * power
         safe = (np.abs(scaled - np.floor(scaled) - 0.5) > 1e-3) & (scaled < 2.0**40)
         out = np.copysign(np.floor(scaled + 0.5) / power, values)
-        # Spark goes through BigDecimal, which has no negative zero.
+        # Spark rounds a BigDecimal, which has no negative zero.
         out = np.where(safe, out + 0.0, values)
     for row in np.flatnonzero(~safe & np.isfinite(values)).tolist():
         out[row] = round_half_up(float(values[row]), digits) + 0.0

@@ -17,14 +17,15 @@ Evaluate = Callable[[Vector], tuple[Vector, Counts | None]]
 
 NO_VALUES = Strings()
 NULL_CODE = np.full(1, -1, dtype=np.int32)
-LEAST_ROOM = 64
+ROOM_MIN = 64
+"""Results for which a table has room at first."""
 
 
 class Table:
     """Results by code of one dictionary, which grow with it. The last slot is for NULL, whose code is -1.
 
-    The results are dropped when the dictionary was cleared (its generation changed) or is another one. `derived` holds the values
-    of text results; it grows until its owner clears it.
+    The results are dropped when the dictionary has been cleared (its generation changed) or another one is given. `derived`
+    holds the values of text results; it grows until its owner clears it.
     """
 
     __slots__ = ("_evaluate", "_generation", "_source", "count", "derived", "lost", "type", "valid", "values")
@@ -50,7 +51,7 @@ class Table:
         """Compute the results of values that are new in the dictionary. O(new values)."""
         if strings is not self._source or strings.generation != self._generation:
             self.clear()
-            self.values = np.zeros(LEAST_ROOM, dtype=self.values.dtype)
+            self.values = np.zeros(ROOM_MIN, dtype=self.values.dtype)
             self._put(strings, NULL_CODE, slice(-1, None))
             self._source, self._generation = strings, strings.generation
         stop = len(strings)
@@ -119,7 +120,7 @@ def _dense(vector: Vector) -> tuple[Counts, int]:
     """Equal values as equal small codes, and a bound above them."""
     if vector.type.kind is Kind.STRING:
         return vector.values.astype(np.int64) + 1, (0 if vector.strings is None else len(vector.strings)) + 1
-    if vector.type.kind is Kind.DOUBLE:  # by bits, so that -0.0 and 0.0 stay two
+    if vector.type.kind is Kind.DOUBLE:  # by bits, so that -0.0 and 0.0 remain distinct
         found, codes = np.unique(vector.values.view(np.int64), return_inverse=True)
     else:
         found, codes = np.unique(vector.values, return_inverse=True)
@@ -134,7 +135,7 @@ class Results:
 
     overflows: results made NULL by overflow so far. nbytes: memory held by results and derived dictionaries. Codes of a derived
     dictionary are valid until `clear`, which `generation` counts. The caller clears when it clears the source dictionaries, or
-    when `nbytes` exceeds its bound, after everything that holds codes has been settled.
+    when `nbytes` exceeds its bound, and uses no code of a derived dictionary afterwards.
     """
 
     def __init__(self) -> None:

@@ -30,7 +30,7 @@ INT_MAX, INT_MIN = 2**31 - 1, -(2**31)
 
 
 def substring(text: str, position: int, length: int = INT_MAX) -> str:
-    """From `position` (1 and 0 are the first, -1 the last); `length` counts from a start before the text too."""
+    """From `position` (1 and 0 are the first, -1 the last); `length` also counts positions before the text."""
     start = position - 1 if position > 0 else len(text) + position if position < 0 else 0
     end = min(max(start + length, INT_MIN), INT_MAX)
     return text[max(start, 0) : end] if end > max(start, 0) else ""
@@ -122,7 +122,7 @@ KERNEL_ITEMS_MAX = 16
 
 
 def _wanted(call: Call) -> list[tuple[patterns.Shape, str]] | None:
-    """The texts of which a row must match one, if the kernel can compute the call; else None."""
+    """The texts of which a row must match at least one, if the kernel can compute the call; else None."""
     column, *rest = call.arguments
     if not isinstance(column, Column) or not 0 < len(rest) <= KERNEL_ITEMS_MAX:
         return None
@@ -181,7 +181,7 @@ def _values(argument: Expression, compile: Compile, texts: CompileTexts) -> Text
 
 
 def _rows(frame: Frame, lists: Sequence[TextList]) -> list[Any]:
-    """Lists side by side; a list of one repeats."""
+    """Lists of equal length: a list of one value repeats it."""
     length = max((len(values) for values in lists if len(values) != 1), default=1 if frame.rows else 0)
     return [values if len(values) == length else repeat(values[0], length) for values in lists]
 

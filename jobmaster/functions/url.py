@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-# Characters java.net.URI lets stand: unreserved and escaped octets, and "other": not ASCII, no control, no space.
+# Characters that java.net.URI accepts: unreserved ones, escaped octets, and "other": not ASCII, no control, no space.
 OTHER = "\u00a1-\u167f\u1681-\u1fff\u200b-\u2027\u202a-\u202e\u2030-\u205e\u2060-\u2fff\u3001-\ud7ff\ue000-\U0010ffff"
 PLAIN = rf"A-Za-z0-9_\-!.~'()*{OTHER}"
 ESCAPED = "%[0-9A-Fa-f]{2}"
@@ -59,7 +59,7 @@ def parse(url: str) -> Parts | None:
 
 
 def parse_url(part: str, key: str | None = None) -> Callable[[str], str | None]:
-    """The function of a URL that gives `part`, or the value of `key` in its query; None for an invalid URL."""
+    """A function from a URL to its `part`, or the value of `key` in its query; None for an invalid URL."""
     wanted = None if key is None else re.compile(rf"(?:&|^){key}=([^&]*)")
 
     def run(url: str) -> str | None:

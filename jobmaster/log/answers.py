@@ -12,11 +12,13 @@ NOTHING: Rank = (NO_BALLOT, NO_BALLOT, 0)
 
 
 class Answers:
-    """`ranks`: the rank of each answering neighbour's log. `own`: this node's, when it asked. Bounded by the leaf set."""
+    """Answers to node `me`. `ranks`: the rank of the log of each neighbour that answered. `own`: the rank of this node's log when
+    it asked. Bounded by the leaf set."""
 
-    __slots__ = ("_yielded_to", "own", "ranks")
+    __slots__ = ("_me", "_yielded_to", "own", "ranks")
 
-    def __init__(self) -> None:
+    def __init__(self, me: NodeId) -> None:
+        self._me = me
         self.own: Rank = NOTHING
         self.ranks: dict[NodeId, Rank] = {}
         self._yielded_to: dict[NodeId, Rank] = {}  # logs for which this node has already asked again
@@ -35,9 +37,9 @@ class Answers:
         return max((proven for proven, _, _ in self.ranks.values()), default=NO_BALLOT)
 
     def best(self, own: Rank) -> NodeId:
-        """The node with the highest log, if that is higher than `own`; otherwise b""."""
-        found = max(self.ranks, key=lambda node: (self.ranks[node], node), default=b"")
-        return found if found and self.ranks[found] > own else b""
+        """Rule 7*: the node with the highest (proven, ballot, index) of all that answered; `me` if none is higher than `own`."""
+        found = max(self.ranks, key=lambda node: (self.ranks[node], node), default=self._me)
+        return found if self.ranks.get(found, own) > own else self._me
 
     def holding(self, log: JobLog) -> dict[NodeId, int]:
         """The nodes that hold this log, and how many entries of it. It is the highest log that was reported."""
@@ -45,16 +47,16 @@ class Answers:
             node: index for node, (_, last, index) in self.ranks.items() if log.index and last == log.last
         }
 
-    def is_whole(self, log: JobLog, me: NodeId) -> bool:
-        """Whether the former master has reported this log, after it promised not to serve any more: then it has published nothing
-        that is not in the log."""
+    def is_whole(self, log: JobLog) -> bool:
+        """Whether the former master has promised not to serve any more, and then reported this log: the log has everything that
+        it published."""
         former = node_of(log.last)
-        reported = self.own if former == me else self.ranks.get(former, NOTHING)
+        reported = self.own if former == self._me else self.ranks.get(former, NOTHING)
         return reported[1] == log.last
 
     def yield_to(self, node: NodeId, reported: Rank) -> None:
-        """Record that this node asks again because of that log. Only once for each log: a node that cannot transfer its log, or
-        is too slow, must not stop every new master."""
+        """Record that this node asks again because `node` reported that log. It does so once for each log: a node that cannot
+        transfer its log, or is too slow, must not stop every new master."""
         self._yielded_to[node] = reported
 
     def has_yielded_to(self, node: NodeId, reported: Rank) -> bool:

@@ -23,8 +23,8 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Begin(Entry, frozen=True, array_like=True, tag="begin"):
-    """A job's log starts here, or starts anew because no log was found. since_us: workers begin at the position where their event
-    time first reached it; older lines are not part of the job. Always the first entry of a log."""
+    """The first entry of every log: of a new job's, or of one that replaces a lost log. since_us: workers begin at the position
+    where their event time first reached it; older lines are not part of the job."""
 
     ballot: Ballot
     since_us: Micros
@@ -33,16 +33,16 @@ class Begin(Entry, frozen=True, array_like=True, tag="begin"):
 
 
 class Serve(Entry, frozen=True, array_like=True, tag="serve"):
-    """`ballot` serves from here on. Its messages wait until the replicas hold this entry, and so all before it. unknown_us:
-    windows that end by then may have been final in entries that this log lacks."""
+    """The master of `ballot` serves from here on. It sends nothing before the replicas hold this entry, and so all entries before
+    it. unknown_us: windows that end by then may have been final in entries that this log lacks."""
 
     ballot: Ballot
     unknown_us: Micros = 0
 
 
 class Proven(Entry, frozen=True, array_like=True, tag="proven"):
-    """More than half of the roster has reported to the master of this log under `ballot`. Appended twice: again when the first is
-    committed, so that a log with the second shows that the first is committed."""
+    """More than half of the roster has reported to the master of this log under `ballot`. The master appends it again when the
+    first one is committed: a log that has both proves that the first is committed."""
 
     ballot: Ballot
 
@@ -50,7 +50,7 @@ class Proven(Entry, frozen=True, array_like=True, tag="proven"):
 class Accept(Entry, frozen=True, array_like=True, tag="accept"):
     """A bundle whose contributions begin at the committed positions: rows are merged and positions advance, atomically.
 
-    promises: its watermarks count. since_us: lines before it were left out. untimed: see `Bundle`.
+    promises: whether its watermarks count. since_us: its workers left out the lines before that time. untimed: see `Bundle`.
     """
 
     schedule: int
@@ -77,7 +77,7 @@ class Add(Entry, frozen=True, array_like=True, tag="add"):
 
 class Left(Entry, frozen=True, array_like=True, tag="left"):
     """The worker left after its last line was committed; none of its lines is at or past `until_us`. unread: none of its last
-    lines could be parsed, so it is missing from its last watermark on."""
+    lines could be parsed, so windows after its last watermark count it as missing."""
 
     worker: NodeId
     until_us: Micros
@@ -85,8 +85,8 @@ class Left(Entry, frozen=True, array_like=True, tag="left"):
 
 
 class Gone(Entry, frozen=True, array_like=True, tag="gone"):
-    """According to the directory, the worker left for good while another log than this one was served: lines that only that log
-    accepted are lost. Windows in [from_us, until_us) expect the worker (from an earlier time if it is on the roster already)."""
+    """The directory reports that the worker left for good while another log was served: lines that only that log accepted are
+    lost. Windows in [from_us, until_us) expect the worker, or from an earlier time if it is on the roster already."""
 
     worker: NodeId
     from_us: Micros
@@ -94,15 +94,15 @@ class Gone(Entry, frozen=True, array_like=True, tag="gone"):
 
 
 class Forget(Entry, frozen=True, array_like=True, tag="forget"):
-    """Windows from `until_us` on, the worker's watermark, no longer expect the worker."""
+    """Windows from `until_us` on, which is the worker's watermark, no longer expect the worker."""
 
     worker: NodeId
     until_us: Micros
 
 
 class ControlEntry(Entry, frozen=True, array_like=True, tag="control"):
-    """From `line.from_us` on another version is in force. Rows at or past `lane_us` are discarded and read again under the new
-    schedule, up to the position of each file at this entry."""
+    """From `line.from_us` on another version is in force. Rows at or past `lane_us` are discarded. Workers read their lines again
+    under the new schedule, up to the position that each file has at this entry."""
 
     line: Line
     lane_us: Micros
@@ -110,8 +110,8 @@ class ControlEntry(Entry, frozen=True, array_like=True, tag="control"):
 
 
 class Final(Entry, frozen=True, array_like=True, tag="final"):
-    """The window's rows up to entry `at` are its result, under that revision. passed: how many of the `expected` workers are
-    done. covers: the event times that it covers. is_revised: readers may have another final result of the window."""
+    """The window's rows up to entry `at` are its final result, under that revision. passed: how many of the `expected` workers
+    are done with it. covers: the interval of event time. is_revised: readers may have another final result of the window."""
 
     version: str
     start: Micros

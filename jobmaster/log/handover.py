@@ -1,19 +1,19 @@
-"""Entries that a master accepted alone during a partition, offered to the master that wins: the last half sentence of rule 9.
+"""Entries that a master accepted alone during a partition, offered to the master that wins: the offer of rule 9.
 
-In one sentence: accepted entries go in while a node that may serve another log is missing, and when this master must step down
-they come out as bundles, in order, from its node's own reducer, and the winner judges them like any others.
+In one sentence: `Unshared` keeps accepted entries while a node that may serve another log is missing; when this master steps
+down, `Offering` sends them in order, as bundles, through its node's own reducer, and the winner judges them like any others.
 
 | event                                          | what follows                                                             |
 |------------------------------------------------|--------------------------------------------------------------------------|
 | all replicas are present                       | nothing is kept: any successor has all committed entries                 |
 | a replica, or the former master, is lost       | every Accept that is committed from then on is kept (`Unshared`)         |
 | more than `bytes_max` is kept                  | entries of related workers are joined; if still too much, all dropped    |
-| the lost node is back for `settled_us`         | kept entries are dropped: a higher ballot of its would have arrived      |
+| the lost node is back for `settled_us`         | kept entries are dropped: its higher ballot would have arrived by then   |
 | this node serves again, with its own log       | kept entries stay: the present winner may still lose                     |
-| a higher ballot (not: the log was handed on)   | all entries are offered, oldest first, some at a time (`Offering`)       |
-| Commit of an offer                             | the winner has it, or already had it                                     |
+| a higher ballot, and the log is not handed on  | all entries are offered, oldest first, some at a time (`Offering`)       |
+| Commit of an offer                             | the winner's log has it                                                  |
 | Split of an offer                              | it does not fit, and never will: dropped                                 |
-| Resend                                         | offered again: no other node had it                                      |
+| Resend                                         | offered again: a node on the way lost it                                 |
 | `give_up_us` after it began                    | the rest is dropped                                                      |
 
 Why bundles: an offer has the contributions and rows of one Accept, so the winner's rule 4* decides alone. It fits at the
@@ -26,16 +26,16 @@ Why all entries are offered, not only those whose lines have left the disks: a m
 and asking would take longer than an offer of a few bundles. It also saves the workers from reading again: their own bundles,
 ahead of the winner's log, are parked for `park_us`, and fit when the offers have arrived.
 
-Why no gap is delayed for it: a worker reads again only when its own bundle has been parked for `park_us`, and its source looks
-for a file that is gone for two more graces, reporting its position meanwhile (`agent/work/mesh_source.py`). When an offer passes
-that position, the worker learns it with the answer to its next report. Only the gap of a truncated file is reported at once.
+Why the report of a gap need not wait for offers: a worker reads again only when its own bundle has been parked for `park_us`, and
+its source looks for a missing file for two more graces and reports its position meanwhile (`agent/work/mesh_source.py`). When an
+offer passes that position, the answer to the worker's next report says so. Only the gap of a truncated file is reported at once.
 
 Why entries and not ranges: rows of a bundle are merged over all workers in it. At the root, bundles of children are not merged,
-so in a tree of one level each entry is of one worker. In a deeper tree, an entry that was in flight when the partition began may
-hold workers of both sides; it is MIXED for the winner, and its workers read the lines behind it again from their logs.
+so in a tree of one level each entry has the lines of one worker. In a deeper tree, an entry that was in flight when the partition
+began may have workers of both sides; the winner finds it MIXED, and its workers read these lines again from their logs.
 
-Not covered: entries of a master that died meanwhile; watermarks, which never promise anything to another master (rule 2*), so
-windows with handed-over lines of an agent that is gone for good hold its lines and count it as missing.
+Not covered: entries of a master that died or left meanwhile; and watermarks, which promise nothing to another master (rule 2*).
+So a window may contain lines that were handed over of an agent that is gone for good, and count that agent as missing.
 
 Invariants (`check`): `nbytes` is the size of the kept entries, and at most the bound; spans of a file follow one another; offers
 that are not answered take at most `sent_bytes_max`, or are one.
@@ -58,11 +58,11 @@ from elf.srt.messages.parameters import Parameters
 from elf.srt.messages.partial import merge_parts
 
 FIRST_ID = (1 << 62) | 1
-"""Offers take odd numbers from here on: a worker's begin at 1, and even numbers are the reducer's."""
+"""Offers have odd numbers from here on; those of the worker's bundles begin at 1, and a reducer's are even."""
 
 
 class Run(msgspec.Struct, frozen=True):
-    """An accepted entry, or several joined. fixed: never joined, because another log may end between its entries."""
+    """One accepted entry, or several joined. fixed: never joined with others, because the other log may end between them."""
 
     entry: Accept
     nbytes: int
@@ -70,12 +70,12 @@ class Run(msgspec.Struct, frozen=True):
 
     @property
     def workers(self) -> list[NodeId]:
-        """The workers whose lines it holds."""
+        """The workers that read its lines."""
         return sorted({slot[0] for slot in self.entry.contributions})
 
     @property
     def is_alone(self) -> bool:
-        """Whether it must not be joined; a run with a gap must not either, because its watermark is the gap's end."""
+        """Whether it must not be joined: it is fixed, or has a gap, of which its watermark is the end."""
         return self.fixed or any(flags & GAP for _, _, flags in self.entry.contributions.values())
 
 
@@ -90,18 +90,18 @@ class Unshared:
         self.given_up = False
         self._losses = 0  # counted so far
         self._lost_at = 0  # time of the last loss
-        self._apart_at: int | None = None  # when a node was last missing
+        self._apart_at: int | None = None  # time of the last entry during which a node was missing
 
     @classmethod
     def by(cls, parameters: Parameters) -> Unshared:
-        """With a mesh's bounds: bundles in flight when a node was lost are answered, parked or split after `park_us`; the closest
-        node has the log that the other side serves after `transfer_us_max`."""
+        """With a mesh's bounds. Within `park_us`, bundles that were in flight when a node was lost are committed or split; within
+        `transfer_us_max`, the closest node has received the log that the other side serves."""
         p = parameters
         return cls(p.handover_bytes_max, p.frame_bytes_max, p.park_us, p.transfer_us_max)
 
     def begin(self, positions: Positions) -> None:
-        """A master begins on this node. If its log lacks kept entries, it is another master's log: the entries are being offered
-        to it, and are kept again when it accepts them."""
+        """A master begins on this node. If its log lacks kept entries, it is another master's log: drop them. They are being
+        offered to this master, and are kept again when it accepts them."""
         for run in self._runs:
             for slot, (_, end, _) in run.entry.contributions.items():
                 at = positions.position(slot)
@@ -110,10 +110,10 @@ class Unshared:
                     return
 
     def keep(self, entry: Accept, losses: int, now: int) -> list[Effect]:
-        """The entry is committed. losses: how often a node was lost, 0 if none is missing. Entries that were in flight when a
-        node was lost have an unknown order relative to the other log, so for `unsure_us` entries are not joined.
+        """The entry is committed. losses: how often a node was lost, 0 if none is missing. The other log may end between entries
+        that were in flight when a node was lost, so the entries of the next `unsure_us` are not joined.
 
-        Amortised O(rows); nothing while no node is missing."""
+        Amortised O(rows); O(1) while no node is missing."""
         if losses:
             if losses != self._losses:
                 self._lost_at = now
@@ -127,24 +127,24 @@ class Unshared:
         if self.given_up:
             return []
         self._add(Run(entry, entry.nbytes, fixed=now - self._lost_at <= self._unsure_us))
-        return self._fit()
+        return self._join_to_fit()
 
     def clear(self) -> None:
-        """All nodes have all entries."""
+        """Drop the kept entries: all nodes have them."""
         self._runs.clear()
         self.nbytes, self.given_up, self._losses, self._apart_at = 0, False, 0, None
 
     @property
     def entries(self) -> list[Accept]:
-        """All kept entries, oldest first. They stay: two masters may outbid each other a few times before one of them has the
-        other's log, and this one may serve again with its own."""
+        """All kept entries, oldest first. They stay kept: two masters may outbid each other a few times before one has the
+        other's log, and this node may serve again with its own log."""
         return [run.entry for run in self._runs]
 
     def _add(self, run: Run) -> None:
         self._runs.append(run)
         self.nbytes += run.nbytes
 
-    def _fit(self) -> list[Effect]:
+    def _join_to_fit(self) -> list[Effect]:
         """Join entries where possible; this must free a quarter of the bound, so that each byte is joined a few times at most."""
         if self.nbytes <= self._bytes_max:
             return []
@@ -155,8 +155,9 @@ class Unshared:
             return []
         self._runs, self.nbytes, self.given_up = [], 0, True
         text = (
-            f"a node that has the log is missing, and more than {self._bytes_max >> 10} KiB have been accepted since: if it is "
-            "beyond a partition and this side has to step down, lines whose logs are deleted by then will be missing"
+            f"a node that has the log is missing, and more than {self._bytes_max >> 10} KiB have been accepted since: if the "
+            "network is partitioned and this side has to step down, lines whose log files are deleted by then are lost; restore "
+            "the network or that node"
         )
         return [Notice("handover", text)]
 
@@ -246,10 +247,7 @@ class _Group:
 
 
 class Offering:
-    """Entries that this node offers to the winner, as bundles. `is_empty`: none is left.
-
-    take_bundles: bundles for the node's reducer. step: an answer; ids of the worker's own bundles are ignored.
-    """
+    """Entries that this node offers to the winner, as bundles. `step` ignores the ids of the worker's own bundles."""
 
     def __init__(self, job: JobId, me: NodeId, life: int, sent_bytes_max: int, give_up_us: int) -> None:
         self._job, self._me, self._life = job, me, life
@@ -277,11 +275,11 @@ class Offering:
 
     @property
     def deadline(self) -> int | None:
-        """When the offering ends, even if all was answered before: no ballot has been raised over the winner's for so long."""
+        """When the offering ends: `give_up_us` after the last step-down, even if everything is answered before."""
         return self._until
 
     def offer(self, entries: list[Accept], now: int) -> None:
-        """A master has stepped down: offer its entries, after those that an earlier master left here and this one lacks."""
+        """A master has stepped down: offer its entries, after the waiting ones of earlier masters that are not among them."""
         known = {id(entry) for entry in entries}
         self._waiting = deque([*(entry for entry in self._waiting if id(entry) not in known), *entries])
         if entries:
@@ -356,8 +354,8 @@ class Offering:
         if not self.is_empty or not self._done + self._lost:
             return []
         text = (
-            f"this side of a partition stepped down: of the deltas that only it had accepted, the other side's master has "
-            f"{self._done} now, {self._lost} did not fit there and are read again from the logs"
+            f"a partition has ended and this side's master stepped down: of the deltas that only it had accepted, the other "
+            f"side's master has {self._done} now; {self._lost} did not fit there and are read again from the log files"
         )
         self._done = self._lost = 0
         return [Notice("handover", text, self._me)]

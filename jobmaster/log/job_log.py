@@ -1,18 +1,18 @@
 """A job's log on one node: a state that covers the first entries, and the tail of entries after it.
 
 The state includes all entries up to the last that is known to be committed; the tail holds the rest. Both belong to one ballot,
-`held`: within a ballot only one node appends, so two logs of one ballot are prefixes of one another. `last` is the last ballot
-under which a node *served* with this log: a node that is about to serve has raised the log to its ballot on the replicas, but
-proves nothing yet. `proven` is the last ballot under which more than half of the agents had reported, according to the log's own
-entries. Logs with equal (last, index) are equal. Of two different logs the higher by (proven, last, index) has all committed
-entries of the lower, or supersedes it. Entries and states are opaque here.
+`held`: within a ballot only one node appends, so of two logs of one ballot one is a prefix of the other. `last` is the last
+ballot under which a node *served* with this log. It differs from `held` while a node is about to serve: that node has raised the
+log to its ballot on the replicas, and has appended nothing. `proven` is the last ballot under which more than half of the agents
+had reported, according to the log's own entries. Logs with equal (last, index) are equal. Of two different logs the higher by
+(proven, last, index) has all committed entries of the lower, or supersedes it. Entries and states are opaque here.
 
-Why `proven` comes first: a few nodes that meet without the log begin a new one, under a higher ballot than that of the log with
+Why `proven` comes first: a few nodes that find no log begin a new one, and its ballot may be higher than that of the log with
 which all others continue. Why it never ranks a rightful successor's log lower: `Proven(b)` counts in a log only where it is known
-to be committed, that is if it is there twice or the log was served under a ballot after b. Suppose that it does not count in a
-log with last ballot c, but counts in another whose last ballot is below c. Then b < c, and `Proven(b)` was committed before c
-served; so a node that began under c with all committed entries holds it too, and served under c > b: it counts there as well. A
-log that lacks it began without committed entries: it is another side's, or was begun anew.
+to be committed, that is if the log has it twice or was served under a ballot after b. Suppose that it does not count in a log
+with last ballot c, but counts in another log whose last ballot is below c. Then b < c, and `Proven(b)` was committed before the
+master of c served. If that master began with all committed entries, its log has `Proven(b)` and was served under c > b, so
+`Proven(b)` counts there, against the assumption. So that log began without committed entries: it is another side's, or is new.
 
 On disk, under the key ("log", job), the log is one `Base` (which replaces all earlier records) and the `More` records after it;
 under ("ballot", job) is the highest `Promise`. Methods return the record that makes a change durable. A large state is written in
@@ -20,7 +20,7 @@ pieces while the log continues: a `Base` with a number, its `Rows` before or aft
 makes it valid, in place of all records before the `Base` (`elf.jobmaster.log.log_order`); until then the earlier records are
 valid.
 
-Bound: the tail grows by the uncommitted proposals (`Replication.room`), on disk by `snapshot_entries` more.
+Bound: the tail holds at most the uncommitted proposals (`Replication.room`); the disk holds `snapshot_entries` more.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ import msgspec
 from elf.srt.messages.messages import NO_BALLOT, Ballot
 
 ProvenBallots = tuple[Ballot, Ballot]
-"""The ballot of the last `Proven` that is in the log twice, and that of the last `Proven`."""
+"""The ballot of the last `Proven` entry that the log has twice, and that of the last `Proven` entry."""
 Rank = tuple[Ballot, Ballot, int]
 """(proven, last, index) of a log; see `rank`."""
 
@@ -89,8 +89,8 @@ class Whole(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class More(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Appends entries `first`, … and raises the log to `ballot`; without entries it only raises the log. committed: the last
-    entry that was known to be committed: a reader of the log applies the entries up to it, and need not hold them."""
+    """Appends entries from index `first` on, and raises the log to `ballot`; without entries it only raises the log. committed:
+    the index of the last entry that was known to be committed: a node that restores the log applies the entries up to it."""
 
     ballot: Ballot
     last: Ballot
@@ -169,7 +169,7 @@ class JobLog:
         return self.extend(ballot, self.last, self.index + 1, ())
 
     def extend(self, ballot: Ballot, last: Ballot, first: int, entries: Sequence[Any]) -> More:
-        """Append entries `first`, … of this ballot; those already held are skipped. The whole log is raised to `ballot`."""
+        """Append entries of this ballot, from index `first` on, and raise the log to it. Skips entries that are already held."""
         fresh = tuple(entries[max(0, self.index + 1 - first) :])
         record = More(ballot, last, self.index + 1, fresh, self.applied)
         self.held, self.last = ballot, last
@@ -212,7 +212,7 @@ class JobLog:
         return self._image
 
     def base(self, number: int = 0) -> Base:
-        """The whole log as one record; with a `number`, without the state's rows."""
+        """The whole log as one record; if `number` is not 0, without the state's rows."""
         self.recorded = len(self.tail)
         return Base(self.held, self.last, self.applied, self.image(), tuple(self.tail), number)
 
@@ -237,7 +237,7 @@ class JobLog:
 
 
 def proved(before: ProvenBallots, ballot: Ballot) -> ProvenBallots:
-    """After one more `Proven(ballot)`. A master that served under a later ballot had committed all earlier `Proven` entries."""
+    """The proven ballots after one more `Proven(ballot)` entry."""
     _, claimed = before
     return (min(claimed, ballot), max(claimed, ballot)) if ballot >= claimed else before
 
@@ -249,6 +249,6 @@ def committed_proven(ballots: ProvenBallots, last: Ballot) -> Ballot:
 
 
 def rank(proven: Ballot, last: Ballot, index: int) -> Rank:
-    """Orders logs: by last majority, then by last serving ballot and length. A log without an entry has committed nothing,
-    whatever its ballot: it ranks lowest."""
+    """Orders logs by their last majority, then by their last serving ballot and length. A log without entries ranks lowest,
+    whatever its ballot: it has committed nothing."""
     return (proven, last, index) if index else (NO_BALLOT, NO_BALLOT, 0)

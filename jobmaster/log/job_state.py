@@ -12,7 +12,7 @@ The machine in one sentence: entries of the log go in, and the same entries in t
 | ControlEntry | drops panes at or past the lane, of every version that the lane touches; opens the lane; withdraws windows that |
 | | the new schedule lacks |
 | Final | records the window's revision, digest and coverage |
-| Retire | drops panes, finals and tombstones that retention has passed |
+| Retire | drops panes, finals and positions of closed files that retention has passed |
 
 Invariants (`check`): those of `Positions`; a watermark never falls; a touched pane is retained and its version known; a revision
 of a final window only grows.
@@ -129,7 +129,7 @@ class JobState:
     ) -> None:
         self.job, self.name = job, name
         self.late = 0
-        """Lines that came after their pane was dropped, in entries that were applied here."""
+        """How many lines came after their pane was dropped, in entries that this process applied."""
         self._budget, self._plans = budget, plans
         self._clear()
 
@@ -149,12 +149,13 @@ class JobState:
         self.touched: dict[str, dict[Micros, int]] = {}  # version -> pane -> the last entry that changed it
         self.panes: dict[str, Panes] = {}
         self.withdrawn: dict[WindowKey, Micros] = {}
-        """Windows that the last CONTROL withdrew, and their ends, for the sinks. In no snapshot."""
-        self.taken_back: set[WindowKey] = set()  # all withdrawn windows that were final and are retained
+        """Windows that the last CONTROL withdrew, and their ends, for the sinks. Not part of snapshots."""
+        self.taken_back: set[WindowKey] = set()
+        """All retained windows that were final before a CONTROL withdrew them."""
         self.unknown_us: Micros = 0
         self.served: Ballot = NO_BALLOT
         self.whole: tuple[Ballot, ...] = ()
-        """The ballots, of the latest masters, that published nothing which is not in this log."""
+        """The ballots of the latest masters of which this log has everything that they published."""
 
     @property
     def schedule(self) -> Schedule:
@@ -173,8 +174,8 @@ class JobState:
         return max(start, min(low, start + size)), max(start, min(until, start + size))
 
     def is_past(self, version: str, start: Micros) -> bool:
-        """Whether lines that the window covers are dropped: it stays as it was published last. So does a window of a control line
-        that is no longer retained, even if its version has come back: it covers nothing any more."""
+        """Whether lines that the window covers are dropped: then the window stays as it was published last. The same holds for a
+        window of a control line that is no longer retained, even if its version came back: the window covers nothing any more."""
         shape = self.positions.shapes.get(version)
         if shape is None:
             return True
@@ -182,7 +183,7 @@ class JobState:
         return shape.is_before(shape.floor(low if low < until else start), self.positions.retained_us)
 
     def is_withdrawn(self, version: str, start: Micros) -> bool:
-        """Exactly one version per result: whether a published window is no longer one of the schedule's. Windows before the
+        """Exactly one version per result: whether the schedule no longer has a window that was published. Windows before the
         schedule's first line, or before this log, are unknown, and stay as they were published."""
         schedule = self.schedule
         if not schedule or start < max(schedule[0].from_us, self.positions.since_us):
@@ -193,7 +194,7 @@ class JobState:
         return len(schedule) > 1 and not speaks_for(schedule, version, start, start + shape.size_us)
 
     def was_final(self, key: WindowKey) -> bool:
-        """Rule Final*: whether readers may have a final result of a window: from this log, maybe before a change withdrew it, or
+        """Rule Final*: whether readers may have a final result of a window: from this log, even if a change withdrew it later, or
         from entries that were lost when another master took over."""
         version, start = key
         if key in self.finals or key in self.taken_back:
@@ -203,7 +204,7 @@ class JobState:
     # ---- entries ----
 
     def apply(self, index: int, entry: AnyEntry) -> None:
-        """Entry `index` of the log is committed. Indices count by one; a restored state continues after its own."""
+        """Entry `index` of the log is committed. Each index is one above the last; a restored state continues from its own."""
         self.index = index
         if isinstance(entry, Accept):
             self._advance(entry)
@@ -243,7 +244,8 @@ class JobState:
         self.served = entry.ballot
 
     def _note_final(self, entry: Final) -> None:
-        """Windows*: unless CONTROL or Retire came before it in the log: then the window could not be read again."""
+        """Windows*: record the result, unless an earlier CONTROL or Retire entry dropped the window's panes: it could not be
+        read again."""
         if entry.version in self.panes and not self.is_past(entry.version, entry.start):
             self.finals[entry.version, entry.start] = Published(
                 entry.revision,
@@ -256,7 +258,7 @@ class JobState:
             )
 
     def proven_ballots(self, tail: Sequence[AnyEntry]) -> ProvenBallots:
-        """The log's proven ballots, with those entries of it that are not applied yet."""
+        """The log's proven ballots. tail: the entries that are not applied yet."""
         proven = self.proven
         for entry in tail:
             if isinstance(entry, Proven):
@@ -300,8 +302,8 @@ class JobState:
                 marks[worker] = mark
 
     def _note_lost(self, slot: Slot, span: Span, mark: Micros) -> None:
-        """Record a gap from the worker's last watermark to its present one. The lost end of a closed file is reported to each
-        master; a log that has the file's end knows it already."""
+        """Record a gap from the worker's last watermark to its present one. Workers report the lost end of a closed file to every
+        master; a log that has the file's end has recorded the gap already."""
         _, end, flags = span
         if flags & CLOSED and slot in self.positions.closed and end <= self.positions.closed[slot][0]:
             return
@@ -318,15 +320,15 @@ class JobState:
         self.gaps[worker] = (from_us, max(to_us, from_us))
 
     def _note_unread_end(self, entry: Left | Gone | Forget, is_unread: bool) -> None:
-        """A worker that parsed none of its last lines is missing from its last watermark on; so is one with a gap up to it."""
+        """Record a gap from the worker's last watermark to its end if it could parse none of its last lines, or if it has a gap
+        that reaches its last watermark."""
         promised_us = self.watermarks.get(entry.worker, BEFORE_ALL)
         gap = self.gaps.get(entry.worker)
         if is_unread or (gap is not None and gap[1] >= promised_us):
             self._note_gap(entry.worker, promised_us, entry.until_us)
 
     def _note_lost_lane(self, worker: NodeId) -> None:
-        """A worker that leaves while it has lines to read again, or has lost some of them, leaves a gap where they were
-        dropped."""
+        """Record a gap over the lane's lines if the worker leaves, or loses some of them, before it has read them all again."""
         lane = self.positions.lane
         if lane is not None and worker in lane.open:
             self._note_gap(worker, lane.from_us, self.positions.latest_us(AFTER_ALL >> 1))
@@ -345,8 +347,8 @@ class JobState:
     def _count_late(self, version: str, past: Rows) -> None:
         """Lines past retention are in no window; the current window counts them as late.
 
-        Lines before `since_us` are not part of this log, and workers that read for it leave them out. A worker that read for an
-        earlier log may send them, and sinks may have them from there: whether they are late is unknown.
+        Lines before `since_us` are not part of this log, and are not counted: a worker that read for an earlier log may still
+        send them, and sinks may have them from that log.
         """
         late = past.slice(lower_bound(past, self.shape(version).floor(self.positions.since_us)), len(past))
         if not len(late):
@@ -411,20 +413,19 @@ class JobState:
     # ---- as a value ----
 
     def parted(self, piece_bytes: int) -> tuple[StateSnapshot, StateRows] | None:
-        """If the rows take more than `piece_bytes`: the state as a value without them, and the rows. O(fragments). Raises
-        OSError."""
+        """The state without its rows, and the rows; None if the rows take at most `piece_bytes`. O(fragments). Raises OSError."""
         if sum(panes.raw_bytes for panes in self.panes.values()) <= piece_bytes:
             return None
         return self._value({}, in_pieces=True), StateRows(self.panes, self._budget, piece_bytes)
 
     def add(self, piece: RowPiece) -> None:
-        """Add rows that were not in the snapshot. Raises PeerError for rows that are not this state's."""
+        """Add a piece of the rows of a state that comes in pieces. Raises PeerError for rows that are not this state's."""
         panes = self.panes.get(piece.version)
         if panes is None or not 0 <= piece.tree < len(panes.ops):
-            raise PeerError("state: rows of a version or a tree that it does not have")
+            raise PeerError("state: rows of a version or a tree that the state does not have")
         rows, ops = unpack(piece.frame, FRAME_BYTES_MAX)
         if tuple(ops) != panes.ops[piece.tree]:
-            raise PeerError("state: rows of other operations than its own")
+            raise PeerError("state: rows of operations other than those of the state's plan")
         panes.insert(piece.tree, rows)
 
     def snapshot(self) -> StateSnapshot:

@@ -29,11 +29,12 @@ from elf.srt.messages.messages import Schedule
 from elf.srt.messages.typed import parse
 
 STATE_BYTES_MAX = 256 << 20
-"""Of an unpacked state, whose rows stay packed: 100,000 workers take 10 MB, the rest are rows."""
+"""Size of an unpacked state, whose rows stay packed: 100,000 workers take 10 MB, the rest are rows."""
 
 
 class AcceptForm(Entry, frozen=True, array_like=True, tag="accept"):
-    """An `Accept` on the wire. rest: without contributions, `lagging` and parts. section: contributions and `lagging`."""
+    """An `Accept` on the wire. rest: the entry without contributions, `lagging` and parts. section: contributions and `lagging`,
+    as a section of a roster."""
 
     rest: Accept
     section: bytes
@@ -75,7 +76,7 @@ class LogCodec:
     def _accept(self, form: AcceptForm, rosters: RosterDecoder, slots_max: int) -> Accept:
         rest = form.rest
         if rest.contributions or rest.lagging or rest.parts:
-            raise PeerError("Accept: contributions or rows at two places")
+            raise PeerError("Accept: contributions or rows outside their sections")
         contributions, lagging = rosters.unpack(form.section, slots_max=slots_max)
         return replace(rest, contributions=contributions, lagging=lagging, parts=unpack_parts(form.parts))
 
@@ -84,7 +85,7 @@ class LogCodec:
         return compress(_encoder.encode(state))
 
     def unpack_state(self, data: bytes) -> StateSnapshot:
-        """Raises PeerError; also for rows that `JobState.restore` would refuse. O(bytes unpacked)."""
+        """Raises PeerError for bytes that are no state, or whose rows `JobState.restore` would refuse. O(bytes unpacked)."""
         state = parse(decompress(data, STATE_BYTES_MAX), StateSnapshot)
         check_ids(state)
         check_schedule(state.positions.schedule)

@@ -1,4 +1,4 @@
-"""Which of a log's records are valid, and in which order they are read back: a state in pieces is valid only when it is complete.
+"""Which of a log's records are valid, and in which order to read them back: a state in pieces is valid only when it is complete.
 
     written   Base  More  Base 1  Rows 1.0  More  Rows 1.1  More  Whole 1  More
     read back       Base 1  Rows 1.0  Rows 1.1  Whole 1   More  More  More          the first two are obsolete
@@ -18,7 +18,8 @@ T = TypeVar("T")
 
 
 class Part(NamedTuple):
-    """A record's part in a state in pieces; number 0: none. of: the number of the piece, or the count of pieces."""
+    """A record's part in a state in pieces. number: the state's; 0: the record belongs to none. of: the number of the piece in a
+    `Rows` record, the count of pieces in a `Whole` record."""
 
     kind: str = ""
     number: int = 0
@@ -30,7 +31,7 @@ NONE = Part()
 
 
 def part_of(record: Any) -> Part:
-    """The part of a record that is a value."""
+    """The part of a decoded record."""
     if isinstance(record, Base) and record.number:
         return Part(BASE, record.number)
     if isinstance(record, Rows):
@@ -45,7 +46,7 @@ class InOrder(Generic[T]):
     __slots__ = ("_rest", "_state")
 
     def __init__(self) -> None:
-        self._state: list[T] = []  # in pieces, and whole
+        self._state: list[T] = []  # the records of the last complete state in pieces
         self._rest: list[tuple[Part, T]] = []
 
     def copy(self) -> InOrder[T]:
@@ -55,8 +56,8 @@ class InOrder(Generic[T]):
         return new
 
     def note(self, part: Part, record: T, replaces: bool = False) -> None:
-        """Add the next record. O(1); where a state begins or ends O(records). Raises StateError for a `Whole` without its
-        pieces."""
+        """Add the next record. O(1), or O(records) where a state begins or ends. Raises StateError for a `Whole` record whose
+        pieces are missing."""
         if replaces:
             self._state, self._rest = [], []
         elif part.kind == WHOLE:
@@ -71,7 +72,9 @@ class InOrder(Generic[T]):
         bases = [at for at, (part, _) in enumerate(self._rest) if part[:2] == (BASE, whole.number)]
         rows = [each for part, each in self._rest if part[:2] == (ROWS, whole.number)]
         if not bases or len(rows) != whole.of:
-            raise StateError(f"state: {len(rows)} of {whole.of} pieces of a log; restore it from a backup")
+            raise StateError(
+                f"state: only {len(rows)} of {whole.of} pieces of a job's log are there; restore it from a backup"
+            )
         self._state = [self._rest[bases[-1]][1], *rows, record]
         self._rest = [
             each
@@ -84,5 +87,5 @@ class InOrder(Generic[T]):
         return [*self._state, *(record for part, record in self._rest if not part.number)]
 
     def needed(self) -> list[T]:
-        """These, and the pieces of incomplete states."""
+        """The records to read back, and those of incomplete states."""
         return [*self._state, *(record for _, record in self._rest)]

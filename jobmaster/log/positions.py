@@ -1,17 +1,17 @@
 """The expected workers, and how far each of their files is committed: this decides whether a bundle fits.
 
-`JobState` has one after the committed entries; `Master` has a second one that is ahead by the proposed entries. Both apply the
-same entries by the same code, so they cannot disagree.
+`JobState` has one `Positions` after the committed entries; `Master` has a second one that is ahead by the proposed entries. Both
+apply the same entries by the same code, so they cannot disagree.
 
     file of a worker:   unknown --FIRST, or from 0--> open at an offset --CLOSED--> closed (a tombstone, until retention passes)
                         closed at its offset --more from there on--> open, or closed further on
     file in a lane:     waits (ends) --FIRST, or from 0--> open at an offset --end reached--> done
 
-A file is closed by the process that reads for its worker then, perhaps one that never had the file. So its end is only the last
-committed offset, and a span that starts there continues the file.
+The process that closes a file need not be the one that read it, and may never have had it. So a closed file's end is only the
+last committed offset, and a span that starts there continues the file.
 
 Invariants (`check`): an offset only grows; a closed file is not open; a lane's offset is at most its end; there is at most one
-lane, that of a line in the schedule.
+lane, and the schedule has its control line.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ from elf.srt.messages.messages import CLOSED, FIRST, NO_WATERMARK, Micros, Posit
 from elf.srt.messages.partial import Part
 
 AHEAD_US_MAX = 24 * 3600 * 1_000_000
-"""A log line whose time is later than its worker's watermark by more than this does not keep a tombstone alive."""
+"""A log line whose time is later than its worker's watermark by more than this does not prolong how long a closed file's position
+is kept."""
 
 
 class Fit(Enum):
@@ -53,7 +54,7 @@ class Fit(Enum):
 class Place(Enum):
     """How one contribution compares to its file's position."""
 
-    IDLE = 0  # empty, at the committed position: equivalent to behind
+    IDLE = 0  # empty, at the committed position: it adds nothing, like one that is behind
     FITS = 1
     BEHIND = 2
     AHEAD = 3
@@ -61,8 +62,8 @@ class Place(Enum):
 
 
 class Member(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A worker of the roster: windows that meet [from_us, until_us) expect it. has_left: it said goodbye, with all its lines
-    committed. keep_us: its positions are kept until retention has passed this."""
+    """A worker of the roster: windows that overlap [from_us, until_us) expect it. has_left: it sent a Goodbye, with all its lines
+    committed. keep_us: its positions are kept until retention has passed this time."""
 
     from_us: Micros
     until_us: Micros = AFTER_ALL
@@ -71,8 +72,8 @@ class Member(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Lane(msgspec.Struct, frozen=True):
-    """Log lines that are read again after a change. ends: up to which offset, for each file that had a position; `open`: how many
-    files of each worker are not there yet (mutable)."""
+    """Log lines that workers read again after a change. ends: the offset at which that ends, for each unfinished file; open: how
+    many unfinished files each worker has. Both shrink."""
 
     number: int
     from_us: Micros
@@ -101,9 +102,7 @@ class Positions:
         self.newest_us = BEFORE_ALL  # no committed row is at or past it
         self.schedule: Schedule = ()
         self.at: dict[Slot, int] = {}
-        self.closed: dict[
-            Slot, tuple[int, Micros]
-        ] = {}  # length, and the time after which retention drops it
+        self.closed: dict[Slot, tuple[int, Micros]] = {}  # (end, time after which retention drops it)
         self.roster: dict[NodeId, Member] = {}
         self.lane: Lane | None = None
         self.shapes: dict[str, Shape] = {}
@@ -140,7 +139,7 @@ class Positions:
             return Place.BAD
         if lane:
             wanted = self._lane_end(slot)
-            if wanted is None and lane <= number_of(self.schedule):  # done, or given up for a newer one
+            if wanted is None and lane <= number_of(self.schedule):  # done, or replaced by a newer lane
                 return Place.BEHIND if end > start else Place.IDLE
             if wanted is None:
                 return Place.BAD
@@ -181,7 +180,7 @@ class Positions:
         return start == length
 
     def may_open(self, start: int, flags: int) -> bool:
-        """Rule 4: only a span with no lines of the job before it opens an unknown file."""
+        """Rule 4: only a span that no line of the job precedes opens an unknown file."""
         return bool(flags & FIRST) or start == 0
 
     def misfits(self, contributions: Mapping[Slot, Span]) -> list[Slot]:
@@ -249,8 +248,8 @@ class Positions:
                 at[slot] = end
 
     def _newest_us(self, version: str, part: Part, entry: Accept) -> Micros:
-        """An upper bound of the rows' times. Without panes the times are unknown: they are assumed to be at most a day past the
-        watermarks, like those of wrong clocks."""
+        """An upper bound of the rows' times. Rows without panes have no times: they are assumed to be at most a day past the
+        watermarks, as far as a wrong clock may be."""
         shape = self.shapes.get(version)
         if shape is None or shape.pane_us:
             return int(part.rows[1].pane[-1]) + 1
@@ -277,12 +276,12 @@ class Positions:
         self.closed[slot] = (length, self.latest_us(watermark))
 
     def latest_us(self, watermark: Micros) -> Micros:
-        """An upper bound of the times of committed log lines, except those of clocks wrong by a day; up to a pane's end."""
+        """An upper bound of the times of committed log lines, rounded up by a pane, without lines a day past `watermark`."""
         longest = max((shape.pane_us for shape in self.shapes.values()), default=0)
         return min(self.newest_us, watermark + AHEAD_US_MAX) + longest
 
     def _move_lane(self, slot: Slot, end: int, flags: int) -> None:
-        """A lane's file moves. A file that is closed before its end is gone: its worker will send no more of it."""
+        """A lane's position moves. A file that is closed before its lane's end is lost: its worker will send no more of it."""
         lane = self.lane
         assert lane is not None
         if end < lane.ends[slot] and not flags & CLOSED:
@@ -310,7 +309,7 @@ class Positions:
             for slot in list(self.lane.ends):
                 self._drop(slot)
         if entry.lane_us <= self.retained_us and self.is_whole:
-            self.since_us = max(self.since_us, self.retained_us)  # earlier counts are dropped for good
+            self.since_us = max(self.since_us, self.retained_us)  # rows of earlier lines are lost
         self._set_schedule(with_line(self.schedule, entry.line))
         number = entry.line.number
         ends = {(*slot[:2], number): end for slot, end in self.at.items() if self._needs_lane(slot, end)}
@@ -327,8 +326,8 @@ class Positions:
         return bool(slot[1]) and end > 0 and (member is None or member.until_us == AFTER_ALL)
 
     def lost_to_lane(self, lane_us: Micros) -> dict[NodeId, Micros]:
-        """Workers that have left, and so will not read again the lines that a lane from `lane_us` discards; and the end of their
-        lines."""
+        """Workers that have left and so cannot read again the lines that a lane from `lane_us` discards, and a bound of the times
+        of their lines."""
         return {
             worker: member.keep_us
             for worker, member in self.roster.items()
@@ -348,7 +347,7 @@ class Positions:
 
     @property
     def is_whole(self) -> bool:
-        """Whether a version has no windows: a change discards all its rows, and reads the retained lines again."""
+        """Whether a version has no windows: a change then discards all its rows, and workers read the retained lines again."""
         return any(not shape.pane_us for shape in self.shapes.values())
 
     def _set_schedule(self, schedule: Schedule) -> None:
@@ -374,7 +373,7 @@ class Positions:
     def _retire(self, before_us: Micros) -> None:
         self.retained_us = max(self.retained_us, before_us)
         self._set_schedule(without_past(self.schedule, before_us))
-        past_us = self.reread_us  # files with only earlier lines have none in a retained pane
+        past_us = self.reread_us  # lines before it are in no retained pane
         for slot in [slot for slot, (_, until) in self.closed.items() if until <= past_us]:
             self._drop(slot)
         for worker in [worker for worker, member in self.roster.items() if member.keep_us <= past_us]:
@@ -386,7 +385,7 @@ class Positions:
 
     @property
     def reread_us(self) -> Micros:
-        """The start of the oldest retained pane: retention may end inside it, and all its lines count nevertheless."""
+        """The start of the oldest retained pane. Retention may end inside that pane; all its lines count nevertheless."""
         oldest = min(
             (shape.floor(self.retained_us) for shape in self.shapes.values() if shape.pane_us),
             default=self.retained_us,

@@ -9,16 +9,16 @@
 | 3 | ("ballot", job) | `Promise` |
 | 4 | ("log", job) | `Base`: state and entries as in `log_codec` |
 | 5 | ("log", job) | `More`: entries, and how many were known to be committed |
-| 6 | ("ledger", job) | (fence, entries; which are open) |
-| 7 | ("log", job) | `Promise`, all that remains of a stopped job's log |
+| 6 | ("ledger", job) | fence, entries, and which of these are open |
+| 7 | ("log", job) | `Promise`: all that is kept of a stopped job's log |
 | 8 | ("log", job) | `Base` with a number: the state without its rows |
 | 9 | ("log", job) | `Rows`: a piece of these rows |
 | 10 | ("log", job) | `Whole` |
 
 Records of a key are read in the order in which they were written, and a record that `replaces` makes the earlier ones obsolete.
-So records can be appended to a file, and a file can be rewritten at any time without the obsolete ones. Contributions refer to a
-roster (`elf.srt.codec.rosters`), so a `More` can only be read after the records before it; a new `RecordEncoder` begins with
-fresh rosters, whatever was written before.
+So a file can be appended to, and can be rewritten at any time without the obsolete records. Contributions refer to a roster
+(`elf.srt.codec.rosters`), so a `More` can only be read after the records before it; a new `RecordEncoder` begins with fresh
+rosters, whatever the file contains already.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class WholeRecord(PieceRecord, frozen=True, array_like=True):
 
 
 class LedgerRecord(Record, frozen=True, array_like=True):
-    """open: the windows of which only an open revision is held."""
+    """open: the windows of which the sink holds only an open revision."""
 
     fence: Ballot
     entries: tuple[tuple[tuple[ShortText, Micros], Revision, Digest], ...]
@@ -156,8 +156,8 @@ _parts = msgspec.msgpack.Decoder(_PartHead)
 
 
 def head_of(data: bytes | memoryview) -> tuple[tuple[str, bytes], bool]:
-    """Key of a record, and whether it replaces those before it; reads only the record's head. Raises StateError if the head shows
-    a record that this version cannot read."""
+    """The key of a record, and whether it replaces those before it; decodes only the record's head. Raises StateError for a
+    record that this version cannot read."""
     kind = _kind_of(data)
     try:
         head = _heads.decode(memoryview(data)[HEAD_BYTES:])
@@ -167,7 +167,7 @@ def head_of(data: bytes | memoryview) -> tuple[tuple[str, bytes], bool]:
 
 
 def part_in(data: bytes | memoryview) -> Part:
-    """A record's part in a state in pieces. Like `head_of`."""
+    """A record's part in a state in pieces; decodes only the head. Raises StateError like `head_of`."""
     kind = _PARTS.get(_kind_of(data))
     if kind is None:
         return NONE
@@ -183,10 +183,13 @@ def _kind_of(data: bytes | memoryview) -> int:
         raise StateError("state: a record that does not start as one of elf's; restore it from a backup")
     if data[4] != VERSION:
         raise StateError(
-            f"state: record version {data[4]} of another elf, this one reads {VERSION}; upgrade, or use another state_dir"
+            f"state: record version {data[4]} is of another version of elf, this one reads {VERSION}; run that version, or use "
+            "another state_dir"
         )
     if data[5] not in _TYPES:
-        raise StateError(f"state: a record of unknown kind {data[5]}; upgrade, or use another state_dir")
+        raise StateError(
+            f"state: a record of unknown kind {data[5]}, of a later version of elf; run that version, or use another state_dir"
+        )
     return data[5]
 
 
@@ -207,7 +210,7 @@ class RecordEncoder:
         return MAGIC + bytes((VERSION, _NUMBERS[type(record)])) + _encoder.encode(record)
 
     def lost(self, key: tuple[str, bytes]) -> None:
-        """A record that was encoded under the key is not on the disk: begin with fresh rosters."""
+        """A record that was encoded under the key did not reach the disk: begin with fresh rosters."""
         self._rosters.pop(key[1], None)
 
     def _record(self, write: Write) -> Record:
@@ -240,7 +243,7 @@ class RecordEncoder:
         if isinstance(record, Whole):
             return WholeRecord(job, replaces, record.number, record.count)
         if isinstance(record, Base) and record.number:
-            self._rosters[job] = RosterEncoder()  # it is read without the entries before it
+            self._rosters[job] = RosterEncoder()  # a reader may lack the records before this one
         rosters = self._rosters.setdefault(job, RosterEncoder())
         if isinstance(record, Base):
             state = self._log.pack_state(record.state)
@@ -254,7 +257,7 @@ class RecordEncoder:
 
 
 class RecordDecoder:
-    """Reads all records of a disk, in order, across the lives that wrote them."""
+    """Reads all records of a disk, in order, whichever lives of the node wrote them."""
 
     def __init__(self) -> None:
         self._log = LogCodec()

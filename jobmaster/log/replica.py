@@ -16,11 +16,12 @@
 | StatePiece | the earlier pieces of that state | written; requests another piece; after the last one as Install |
 | PieceRequest | the state that was offered to the asker | its next piece (StatePiece) |
 | Fetch | a log, and that ballot is the highest promised | the whole log (Install), once for each asker and ballot |
-| | no log, or another ballot was promised | `StateReport` |
+| | no log, or has promised another ballot | `StateReport` |
 
 Messages wait until the records written before them are durable (`agent/node/write_barrier.py`).
 
-A large state is also written to the own disk in pieces, some with each call that commits entries: the whole is never in memory.
+A large state is also written to the own disk in pieces, a few with each call that commits entries: it is never packed whole in
+memory.
 
 Invariants (`check`): the ballot of the held log is at most the highest promised ballot, which never falls; a log is held together
 with its state and its ballot, or not at all. Under one ballot a log only grows; another log replaces it unless `has_more`.
@@ -31,6 +32,7 @@ of a majority: entries lost with all of them are rebuilt from the access logs.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from elf.errors import PeerError
@@ -59,13 +61,14 @@ from elf.srt.messages.messages import (
     PieceRequest,
     StatePiece,
     StateReport,
+    node_of,
 )
 
 COMPACTED_PIECES = 2
-"""Pieces of the own state written with each call that commits entries: 2 MiB unpacked, 20 ms of packing, a third of it on
+"""Pieces of the own state written with each call that commits entries: 2 MiB unpacked, 20 ms of packing, a third of the size on
 disk."""
 PIECES_AHEAD = 8
-"""Pieces of another's state requested before the first one is on disk: 2 to 3 MiB in flight."""
+"""Pieces of another node's state that are requested before the first one is on disk: 2 to 3 MiB in flight."""
 
 
 class Compaction:
@@ -100,7 +103,7 @@ def is_in_pieces(message: Any) -> bool:
 
 
 class Replica:
-    """`highest`: the highest promised ballot, on disk before an answer names it. `log`: the held log."""
+    """`highest`: the highest promised ballot, on disk before any answer contains it. `log`: the held log."""
 
     __slots__ = (
         "_numbers",
@@ -126,7 +129,7 @@ class Replica:
 
     @staticmethod
     def outranks(one: Ballot, other: Ballot) -> bool:
-        """Rule 7*: ballots are compared in order, epoch and then node, so that no two nodes' are equal."""
+        """Rule 7*: ballots are compared by epoch, then by node, so no ballots of two nodes are equal."""
         return one > other
 
     def restore(self, record: LogRecord) -> None:
@@ -138,7 +141,7 @@ class Replica:
     def promise(self, ballot: Ballot) -> Write:
         """Rule 7*: the highest ballot seen is on disk before a promise leaves.
 
-        Written again for each answer: the first write may still be in progress, and only effects after a write wait for it.
+        Called for each answer: the first write may still be in progress, and only effects after a write wait for that write.
         """
         if self.outranks(ballot, self.highest):
             self.highest, self.incoming = ballot, None
@@ -150,21 +153,27 @@ class Replica:
             self.compaction = self.incoming = None
         return Write(("log", self.job), record, replace)
 
+    def adopt(self, ballot: Ballot) -> Write:
+        """Take the held log over under that ballot, or begin a log if this one has no entry."""
+        if self.log.index:
+            return self.write(self.log.raised(ballot))
+        return self.write(self.log.begin(ballot), replace=True)
+
     def refuse(self, to: NodeId) -> list[Effect]:
         """Rule 7*: every refusal carries the refuser's ballot."""
         return [Post(to, Held(self.job, self.highest, -1, refused=True))]
 
     def continues(self, message: Append) -> bool:
-        """Rule 6*: entry i is appended, and so acknowledged, only by a log that holds every entry before it, of that ballot (or
-        of the ballot that it took over from, up to exactly the entry before)."""
+        """Rule 6*: an entry is appended, and so acknowledged, only to a log that holds all entries before it: of that ballot, or
+        of the ballot before it, up to exactly the entry before."""
         log = self.log
         if message.ballot == log.held:
             return message.first <= log.index + 1
         return message.previous == log.last != NO_BALLOT and message.first == log.index + 1
 
     def has_more(self, message: Append | Install) -> bool:
-        """Whether to keep this log: it is higher than that of a node that does not serve yet, or has a later majority than that
-        of a node that serves."""
+        """Whether to keep this log: it is higher than the log of a sender that does not serve yet, or it has a later majority
+        than the log of a sender that serves."""
         log = self.log
         if isinstance(message, Append):  # other logs are compared when their `Install` comes
             end = message.first + len(message.entries)
@@ -191,7 +200,7 @@ class Replica:
         return out
 
     def _hold(self, source: NodeId, record: More | Base) -> list[Effect]:
-        """Write and acknowledge, even if the record adds nothing: the write before may still be in progress."""
+        """Write and acknowledge, even if the record adds nothing: the previous write may still be in progress."""
         held = Held(self.job, self.log.held, self.log.index)
         return [self.write(record, replace=isinstance(record, Base)), Post(source, held)]
 
@@ -220,7 +229,7 @@ class Replica:
         )
 
     def compact(self) -> list[Effect]:
-        """Write a snapshot in place of the records when they have become many; a large state's a few pieces at a time."""
+        """When there are many records, replace them by a snapshot; write a large state's snapshot a few pieces at a time."""
         if self.compaction is not None:
             return self._compact_on(self.compaction)
         if self.log.recorded - len(self.log.tail) < self.snapshot_entries or self.incoming is not None:
@@ -248,7 +257,7 @@ class Replica:
     # States in pieces, between nodes.
 
     def send_all(self, to: NodeId, ballot: Ballot) -> Install:
-        """The whole log, for a node that will hold it under that ballot. The node requests a large state's rows."""
+        """The whole log, for a node that will hold it under that ballot. That node requests the rows if the state is large."""
         log = self.log
         rows = log.rows()
         self.outgoing.pop(to, None)
@@ -279,7 +288,8 @@ class Replica:
         return [Post(source, StatePiece(self.job, *about, piece.version, piece.tree, piece.frame))]
 
     def take_piece(self, source: NodeId, message: StatePiece) -> tuple[list[Effect], Incoming | None]:
-        """A piece has arrived: what follows, and the state if that was the last piece. A piece of another state ends it."""
+        """A piece has arrived. Returns effects, and the state if this was its last piece. A piece of another state ends the
+        transfer."""
         incoming = self.incoming
         if incoming is None or not incoming.awaits(source, message):
             return [], None
@@ -288,7 +298,7 @@ class Replica:
             incoming.state.add(piece)
         except PeerError as error:
             self.incoming = None
-            text = f"{short(source)} sent a piece that does not belong to its log ({error}); check that agent"
+            text = f"{short(source)} sent a piece that does not belong to its log ({error}): it is ignored; check that agent"
             return [Notice("unsound", text, source)], None
         out: list[Effect] = [self.write(Rows(incoming.number, message.at, piece))]
         incoming.at += 1
@@ -326,9 +336,18 @@ class Replica:
         log = self.log
         return StateReport(self.job, asked, self.highest, log.last, log.index, serving, log.proven)
 
+    def report_to(self, nodes: Collection[NodeId]) -> list[Effect]:
+        """Report the log, if it is proven and of another ballot, to the highest ballot's node if `nodes` has it."""
+        log, node = self.log, node_of(self.highest)
+        if node not in nodes or log.held == self.highest or log.proven == NO_BALLOT:
+            return []
+        return self._report_more(node)
+
     def fetch(self, source: NodeId, message: Fetch) -> list[Effect]:
-        """Send the whole log, once for each ballot of the asker: links lose no message."""
+        """Send the whole log, once for each ballot of the node that requests it: links lose no message."""
         log = self.log
+        if self.outranks(self.highest, message.ballot):
+            return [Send(source, self.report(message.ballot))]
         if message.ballot != self.highest or log.state is None:
             return [self.promise(message.ballot), Send(source, self.report(message.ballot))]
         if self.answered == (source, message.ballot):

@@ -5,24 +5,24 @@ write, and committed when the own disk and every present replica hold it. The ow
 write a `Held` is posted to the node itself, which the caller passes back (through `Succession.step`) once the effects before it
 are durable.
 
-A replica first replaces its log (`Install`), unless it holds the log with which the master began. From then on each entry is sent
-to it once, and after a reset of the link again from the last one that it acknowledged. While it requests the pieces of a large
-state, no entries are sent.
+A replica first replaces its log (`Install`), unless it holds the log with which the master began. From then on it receives each
+entry once; after a reset of the link, all entries after the last one that it acknowledged are sent again. While it requests the
+pieces of a large state, it receives no entries.
 
 | a replica | what happens | next |
 |---|---|---|
 | not present | `present` names it | installing: Install; or Append of the rest, if it holds the beginning |
 | installing | Held, at least up to the log's end | it follows |
 | | Held with a lower index | an older answer: ignored |
-| | it reports a higher log, but this one has become proven since | Install once more |
+| | it reports a log of a later majority, which this log has reached since | Install once more |
 | follows | entries are flushed, or more are committed | Append of the new entries, with the committed index |
 | | Held with a higher index | commits the entries that all replicas hold |
 | | Held with a lower index; the link was reset | Append from there, or Install if the state is past that |
 | any | `present` does not name it | not present: commits do not wait for it |
 
 Invariants (`check`): the log is one of this ballot, which is the highest promised here; each replica has acknowledged at most
-what it was sent, and was sent at most what the log has; a replica that has acknowledged anything, and the own disk, holds all
-applied entries; entries that are proposed and not flushed are within `room`.
+what it was sent, and was sent at most what the log has; the own disk, and each replica that has acknowledged anything, hold all
+applied entries; the proposed entries that are not flushed are within `room`.
 """
 
 from __future__ import annotations
@@ -31,43 +31,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from elf.errors import InternalError
+from elf.jobmaster.log.alarm import Alarm
 from elf.jobmaster.log.replica import Replica, is_in_pieces
+from elf.jobmaster.log.replica_failures import ReplicaFailures
 from elf.srt.messages.effects import Effect, Notice, Post
 from elf.srt.messages.ids import NodeId, short
-from elf.srt.messages.messages import NO_BALLOT, Append, Ballot, Held
-
-
-class Alarm:
-    """Rings once, `span` µs after it was set. If the clock steps back, it waits no longer than its span."""
-
-    __slots__ = ("at", "span")
-
-    def __init__(self) -> None:
-        self.at: int | None = None
-        self.span = 0
-
-    def set(self, now: int, span: int) -> None:
-        self.at, self.span = now + span, span
-
-    def stop(self) -> None:
-        self.at = None
-
-    def rings(self, now: int) -> bool:
-        """Whether the time has come; if so, the alarm is stopped."""
-        if self.at is None:
-            return False
-        self.at = min(self.at, now + self.span)
-        if now < self.at:
-            return False
-        self.at = None
-        return True
+from elf.srt.messages.messages import NO_BALLOT, Append, Ballot, Held, node_of
+from elf.srt.messages.parameters import Parameters
 
 
 class Peer:
-    """A present replica. held: the last entry that it acknowledged under this ballot, -1 none; sent: the last one posted, -1
-    none; committed_sent: the last committed index that was sent; expects: the index of a log that is being installed, lower
-    answers are older; proven: that log's; waits: the log is sent in pieces, and entries after it must wait for them; taken: the
-    number of pieces at the last look."""
+    """A present replica. held: the index of the last entry that it acknowledged under this ballot; sent: that of the last entry
+    posted; -1: none. committed_sent: the last committed index that was sent. expects: the index of a log that is being installed;
+    lower acknowledgements are older. proven: that log's last majority. waits: that log is sent in pieces, and entries wait until
+    it is installed. taken: the number of pieces sent at the last look."""
 
     __slots__ = ("committed_sent", "expects", "held", "proven", "sent", "taken", "waits")
 
@@ -78,15 +55,18 @@ class Peer:
 
 
 class Replication:
-    """Replication under one ballot. `known`: how many entries of the earlier log each node holds. No proposals before `serve`."""
+    """Replication under one ballot. `known`: how many entries of the earlier log each node holds. `failures`: those of its
+    replicas. Call `serve` before any `propose`."""
 
     __slots__ = (
         "alarm",
-        "append_us",
         "ballot",
         "durable",
+        "failures",
+        "is_serving",
         "known",
         "me",
+        "parameters",
         "peers",
         "pending",
         "replica",
@@ -97,11 +77,13 @@ class Replication:
         replica: Replica,
         me: NodeId,
         ballot: Ballot,
-        append_us: int,
+        parameters: Parameters,
         known: Mapping[NodeId, int],
     ) -> None:
-        self.replica, self.me, self.ballot, self.append_us = replica, me, ballot, append_us
+        self.replica, self.me, self.ballot, self.parameters = replica, me, ballot, parameters
         self.known = dict(known)
+        self.failures = ReplicaFailures(me, parameters.transfer_us_max)
+        self.is_serving = False
         self.peers: dict[NodeId, Peer] = {}
         self.pending: list[Any] = []
         self.durable = -1
@@ -117,8 +99,13 @@ class Replication:
         """The number of entries that may be proposed before some are committed."""
         return self.replica.snapshot_entries - len(self.replica.log.tail) - len(self.pending)
 
-    def present(self, nodes: Sequence[NodeId]) -> list[Effect]:
-        """Set the replicas: commits wait for these nodes and for no others."""
+    def present(self, neighbours: Sequence[NodeId], heirs: int, now: int) -> list[Effect]:
+        """Choose the present replicas: the first `heirs` of the neighbours, which are closer to the job than this node, and the
+        nearest usable others. Commits wait for these nodes only."""
+        self.failures.neighbours(neighbours)
+        usable = self.failures.usable(neighbours[heirs:])
+        nodes = (*neighbours[:heirs], *usable)[: max(self.parameters.replicas, heirs)]
+        self.failures.note_lost(self.peers.keys() - nodes)
         out = self.flush() if any(node not in self.peers for node in nodes) else []
         for node in self.peers.keys() - nodes:
             self.replica.outgoing.pop(node, None)
@@ -126,18 +113,20 @@ class Replication:
         for node, peer in self.peers.items():
             if peer.sent < 0:
                 out += self._begin(node, peer)
+        self.watch(now)
         return out
 
     def serve(self) -> list[Effect]:
         """Record on the own disk and on all replicas that the log is served under this ballot."""
-        log, self.known = self.replica.log, {}
+        log, self.known, self.is_serving = self.replica.log, {}, True
+        self.failures.note_lost((node_of(log.last),))  # the node that served before
         record = self.replica.write(log.extend(self.ballot, self.ballot, log.index + 1, ()))
         for peer in self.peers.values():
             peer.committed_sent = -1
         return [record, *self._send_all()]
 
     def own(self) -> Post:
-        """The own disk's acknowledgement: it comes back once the effects before it are durable."""
+        """The own disk's acknowledgement: this node receives it when the effects before it are durable."""
         return Post(self.me, Held(self.replica.job, self.ballot, self.replica.log.index))
 
     def propose(self, entry: Any, now: int) -> int:
@@ -152,12 +141,25 @@ class Replication:
 
     def _wake(self, now: int) -> None:
         if self.alarm.at is None:
-            self.alarm.set(now, self.append_us)
+            self.alarm.set(now, self.parameters.append_us)
 
     def tick(self, now: int) -> list[Effect]:
         if not self.alarm.rings(now):
             return []
         return self.flush() or self._send_all()
+
+    def looks(self, now: int) -> bool:
+        """Whether it has just looked for failures: other nodes may be usable now."""
+        if not self.failures.alarm.rings(now):
+            return False
+        self.failures.look(self._acknowledged(), self.replica.log.index)
+        return True
+
+    def watch(self, now: int) -> None:
+        """Watch for stuck replicas; not before this node serves, when a replica that does not answer may hold a higher log."""
+        if self.is_serving:
+            index = self.replica.log.index
+            self.failures.watch([node for node, peer in self.peers.items() if peer.held < index], now)
 
     def flush(self) -> list[Effect]:
         """Write the proposed entries to the disk, then send them to the replicas."""
@@ -175,7 +177,7 @@ class Replication:
         return out
 
     def _send(self, node: NodeId, peer: Peer) -> list[Effect]:
-        """Send the entries that it was not sent, or the committed index if only that is new."""
+        """Send the entries that were not sent to this replica, or only the committed index if just that is new."""
         log = self.replica.log
         if peer.waits or (peer.sent == log.index and peer.committed_sent == log.applied):
             return []
@@ -187,7 +189,7 @@ class Replication:
         return [Post(node, message)]
 
     def _begin(self, node: NodeId, peer: Peer) -> list[Effect]:
-        """Send the whole log, or only its rest to a replica that reported its beginning."""
+        """Send the whole log; to a replica that holds its beginning, only the rest."""
         log, known = self.replica.log, self.known.pop(node, -1)
         peer.sent, peer.committed_sent = log.index, log.applied
         if log.applied <= known <= log.index:
@@ -199,21 +201,22 @@ class Replication:
         return [Post(node, message)]
 
     def refused(self, node: NodeId, proven: Ballot) -> list[Effect]:
-        """A replica kept its own log, which was proven later than this one when this was sent; by now this one may win."""
+        """A replica kept its own log, which had a later majority than this log when this log was sent. Send this log again if
+        it has that majority, or a later one, now."""
         peer = self.peers.get(node)
         if peer is None or peer.held >= 0 or not peer.proven < proven <= self.replica.log.proven:
             return []
         return self._begin(node, peer)
 
     def held(self, source: NodeId, index: int) -> list[Effect]:
-        """An acknowledgement under this ballot, maybe of a replica that holds less than was assumed."""
+        """An acknowledgement under this ballot; the replica may hold less than was assumed."""
         if source == self.me:
             self.durable = max(self.durable, index)
             return []
         peer = self.peers.get(source)
         if peer is None or index < peer.expects:
             return []
-        if index > peer.sent:  # perhaps another process with its key did get them
+        if index > peer.sent:  # perhaps they were sent to another process with its key
             text = f"{short(source)} acknowledges log entries that were not sent to it; this is ignored. Check that agent"
             return [Notice("unsound", text, source)]
         if index < max(0, peer.held):
@@ -233,18 +236,14 @@ class Replication:
         log = self.replica.log
         peer.held, peer.committed_sent, peer.expects, peer.waits = held, -1, -1, False
         if held < log.applied:
-            peer.held = -1  # it lost its log, or is another process with the same key
+            peer.held = -1  # the replica lost its log, or is another process with the same key
             return self._begin(node, peer)
         peer.sent = held
         return self._send(node, peer)
 
-    def lacking(self) -> list[NodeId]:
-        """Replicas that have not acknowledged the whole log."""
-        index = self.replica.log.index
-        return [node for node, peer in self.peers.items() if peer.held < index]
-
-    def acknowledged(self) -> dict[NodeId, int]:
-        """The last entry that each replica holds; the log's last for a replica that requested pieces since the last call."""
+    def _acknowledged(self) -> dict[NodeId, int]:
+        """The last entry that each replica has acknowledged. For a replica that requested pieces since the last call, which is
+        not stuck, it is the log's last entry."""
         held: dict[NodeId, int] = {}
         for node, peer in self.peers.items():
             outgoing = self.replica.outgoing.get(node)
@@ -257,13 +256,14 @@ class Replication:
         return min([self.durable, *(peer.held for peer in self.peers.values())])
 
     def commit(self, now: int) -> list[tuple[int, Any]]:
-        """Apply newly committed entries, and schedule a message about them to the replicas."""
+        """Apply the newly committed entries, return them, and schedule a message that reports them to the replicas."""
         done = self.replica.log.commit(self.everywhere())
         if done:
             self._wake(now)
         return done
 
     def check(self) -> None:
+        self.failures.check()
         log = self.replica.log
         assert log.held == self.ballot == self.replica.highest
         assert self.room >= 0 or not self.pending

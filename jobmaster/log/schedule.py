@@ -23,7 +23,7 @@ def plan_of(data: bytes) -> Plan:
 
 
 class Shape(msgspec.Struct, frozen=True, gc=False):
-    """The shape of a version's windows. pane_us 0: the query has no windows, all lines are in one pane."""
+    """The shape of a version's windows. pane_us 0: the query has no windows, and all lines are in one pane."""
 
     pane_us: int
     size_us: int
@@ -43,7 +43,7 @@ class Shape(msgspec.Struct, frozen=True, gc=False):
         return bool(self.pane_us) and pane + self.pane_us <= time_us
 
     def first_in_time(self, retained_us: Micros) -> Micros:
-        """The start of the first window that is retained whole; rows before it are in no window any more."""
+        """The start of the first window that is retained whole; rows before it are in no retained window."""
         if not self.pane_us:
             return BEFORE_ALL
         first = self.floor(retained_us)
@@ -55,7 +55,7 @@ def number_of(schedule: Schedule) -> int:
 
 
 def next_number(ballot: Ballot, schedule: Schedule) -> int:
-    """A number for a new line: above all in the log, and different from any other master's, even in the same epoch."""
+    """A number for a new line: higher than all in the log, and different from those of other masters, even in the same epoch."""
     epoch, node = ballot
     mine = epoch << 32 | int.from_bytes(blake2b(node, digest_size=2).digest()) << 16
     return max(mine, number_of(schedule)) + 1
@@ -67,14 +67,14 @@ def with_line(schedule: Schedule, line: Line) -> Schedule:
 
 
 def without_past(schedule: Schedule, before_us: Micros) -> Schedule:
-    """Leave out versions that gave way at or before that time."""
+    """The schedule without the lines that were replaced at or before that time."""
     while len(schedule) > 1 and schedule[1].from_us <= before_us:
         schedule = schedule[1:]
     return schedule
 
 
 def interval(schedule: Schedule, version: str) -> tuple[Micros, Micros]:
-    """The interval in which a version is in force (from first to last, if it came back). Raises KeyError."""
+    """The interval in which a version is in force; if it came back, from its first beginning to its last end. Raises KeyError."""
     found = [i for i, line in enumerate(schedule) if line.version == version]
     if not found:
         raise KeyError(version)
@@ -102,16 +102,15 @@ def in_force(schedule: Schedule, time_us: Micros) -> Line:
 
 
 def first_unknown(schedule: Schedule, number: int) -> Micros:
-    """The time from which a schedule of that number differs from this one."""
+    """The time from which an earlier schedule, of that number, differs from this one."""
     return next((line.from_us for line in schedule if line.number > number), AFTER_ALL)
 
 
 def lane_from(schedule: Schedule, shapes: Mapping[str, Shape], line_us: Micros) -> Micros:
-    """The time from which log lines are read again when a control line is put at `line_us`.
+    """The time from which log lines are read again when a new control line is at `line_us`.
 
-    A pane with rows on both sides cannot be divided, so it is discarded and filled again from its start, each log line under the
-    version that it belongs to. A version that came back may have an earlier interval in that pane, which moves the time further
-    back.
+    A pane with rows on both sides of it cannot be divided: it is discarded and filled again from its start, each log line under
+    its own version. A version that came back may have an earlier interval in that pane, which moves the time further back.
     """
     low = line_us
     while True:

@@ -1,7 +1,7 @@
 """A state's rows at one entry, in pieces: how a large state is written and sent while the log continues.
 
-Creating it is cheap: it shares the trees' immutable fragments until it is dropped. Pieces are read one after the other, each
-about `piece_bytes` of unpacked rows at most, in an order that depends on the trees only; together they are the state's rows.
+Creating one is cheap: it shares the trees' immutable fragments until it is dropped. Its pieces are read one after the other, in
+an order that depends only on the trees. Each has about `piece_bytes` of unpacked rows at most; together they are all rows.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class RowPiece(msgspec.Struct, frozen=True, array_like=True):
 
 
 class StateRows:
-    """Rows of all panes. Memory: fragments that the trees have dropped since, which spill to disk like all others."""
+    """Rows of all panes. Memory: the fragments that the trees have dropped meanwhile, which spill to disk like all others."""
 
     def __init__(self, panes: Mapping[str, Panes], budget: Budget, piece_bytes: int) -> None:
         """Raises OSError."""
@@ -41,13 +41,13 @@ class StateRows:
         finalize(self, budget.abandon, fragments).atexit = False
 
     def pieces(self) -> Iterator[RowPiece]:
-        """All pieces. One fragment is unpacked at a time, or as many as make a piece. Raises OSError."""
+        """All pieces. Unpacks one fragment at a time, or as many small ones as fill a piece. Raises OSError."""
         for version, tree, ops, fragments in self._trees:
-            for some in self._together(fragments):
+            for some in self._batches(fragments):
                 for frame in self._frames(some, ops):
                     yield RowPiece(version, tree, frame)
 
-    def _together(self, fragments: Sequence[Fragment]) -> Iterator[list[Fragment]]:
+    def _batches(self, fragments: Sequence[Fragment]) -> Iterator[list[Fragment]]:
         held: list[Fragment] = []
         for fragment in fragments:
             held.append(fragment)

@@ -1,10 +1,10 @@
 """A journal's records by key: which of them are valid, and their values, one at a time.
 
-    records, in the order of the file -> `Needed`: the places of those that no later record replaced, and of complete states
+    records, in the order of the file -> `Needed`: the places of those that no later record has made obsolete
     places -> `Stored`: key -> values, each read and decoded on demand
 
-So a starting process holds one record at a time, however long the file is, and a rewrite of the file copies bytes by their
-places. A place is (offset, length) in the file. No IO: the caller passes `read`.
+So a starting process holds one record in memory at a time, however long the file is, and a rewrite of the file copies bytes by
+their places. A place is (offset, length) in the file. No IO: the caller passes `read`.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ Read = Callable[[int, int], bytes]
 
 
 class Needed:
-    """Places of the valid records. Memory: some 100 bytes for each."""
+    """Places of the records that are needed. Memory: some 100 bytes for each."""
 
     def __init__(self) -> None:
         self.by_key: dict[Key, InOrder[Place]] = {}
 
     def note(self, at: int, data: bytes | memoryview) -> None:
-        """The next record of the file. Raises StateError for one that this version cannot read."""
+        """Add the next record of the file, at offset `at`. Raises StateError for a record that this version cannot read."""
         key, replaces = head_of(data)
         if key not in self.by_key:
             self.by_key[key] = InOrder()
@@ -59,7 +59,7 @@ class Records(Sequence[Any]):
     def __getitem__(self, index: slice) -> list[Any]: ...
 
     def __getitem__(self, index: int | slice) -> Any:
-        """O(all records of the key): a record may need those before it."""
+        """O(all records of the key): decoding a record may need those before it."""
         return list(self)[index]
 
 

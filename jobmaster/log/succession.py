@@ -45,25 +45,25 @@ Invariants
   of the rebuild its first entry, so that a successor finds more than an empty log.
 
 What the caller owes: a `Held` posted to the node itself comes back through `step` once the effects before it in its list are
-durable; after each call it calls `take_committed`, then `take_changes`, and appends the effects of both to the returned list. A
-node that lost its disk comes back with another id, or only after it was given (`heard_ballot`) the highest ballot under which it
-ever asked or served.
+durable; after each call it takes the committed entries from `news`, then the changes, and appends the effects of both to the
+returned list. A node that lost its disk comes back with another id, or only after it was given (`heard_ballot`) the highest
+ballot under which it ever asked or served.
 
 Prior art: Viewstamped Replication Revisited (Liskov and Cowling, 2012); Raft's pre-vote (Ongaro, 2014, section 9.6).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from elf.errors import InternalError
+from elf.jobmaster.log.alarm import Alarm
 from elf.jobmaster.log.answers import Answers, rank_of
-from elf.jobmaster.log.job_log import LogRecord, NewState, State, rank
-from elf.jobmaster.log.phases import Change, Pause, Phase, Role, Serve, StepDown
+from elf.jobmaster.log.job_log import LogRecord, NewState, rank
+from elf.jobmaster.log.phases import News, Pause, Phase, Role, Serve, StepDown
 from elf.jobmaster.log.replica import Replica, is_in_pieces
-from elf.jobmaster.log.replica_failures import ReplicaFailures
-from elf.jobmaster.log.replication import Alarm, Replication
+from elf.jobmaster.log.replication import Replication
 from elf.srt.messages.effects import Effect, Post, Send
 from elf.srt.messages.ids import JobId, NodeId, maker
 from elf.srt.messages.messages import (
@@ -97,9 +97,6 @@ class Succession:
         "_again",
         "_answers",
         "_bound",
-        "_changes",
-        "_committed",
-        "_failures",
         "_handed_on",
         "_maker",
         "_pause",
@@ -110,6 +107,7 @@ class Succession:
         "job",
         "me",
         "neighbours",
+        "news",
         "parameters",
         "phase",
         "replica",
@@ -130,14 +128,12 @@ class Succession:
         self._handed_on: Ballot = NO_BALLOT  # own ballot under which it took over a log that lacks nothing
         self.is_closest = False
         self.neighbours: tuple[NodeId, ...] = ()
-        self._answers = Answers()
+        self._answers = Answers(me)
         self._server: NodeId = b""
         self._proven: Ballot = NO_BALLOT  # the last proven ballot of the log that this node waits for
         self._pause = Pause()
         self._again, self._bound = Alarm(), Alarm()
-        self._failures = ReplicaFailures(me, parameters.transfer_us_max)
-        self._committed: list[tuple[int, Any]] = []
-        self._changes: list[Change] = []
+        self.news = News()
 
     # Status.
 
@@ -153,11 +149,6 @@ class Succession:
         return self.replica.highest
 
     @property
-    def state(self) -> State | None:
-        """The state after all entries that this node knows to be committed; None while it holds no log."""
-        return self.replica.log.state
-
-    @property
     def room(self) -> int:
         """The number of entries that may be proposed now; 0 unless serving."""
         return self.replication.room if self.replication and self.phase is Phase.SERVE else 0
@@ -165,33 +156,16 @@ class Succession:
     @property
     def losses(self) -> int:
         """How often under this ballot a node was lost that might serve another log; 0 while none of them is missing."""
-        return self._failures.losses
+        return self.replication.failures.losses if self.replication else 0
 
     @property
     def deadline(self) -> int | None:
         if self.phase is Phase.REST:
             return None
-        alarms = [
-            self._again.at,
-            self._bound.at,
-            self._failures.alarm.at,
-            self.replication.alarm.at if self.replication else None,
-        ]
-        return min((at for at in alarms if at is not None), default=None)
-
-    @property
-    def has_news(self) -> bool:
-        """Whether `take_committed` or `take_changes` has something to return."""
-        return bool(self._committed or self._changes)
-
-    def take_committed(self) -> list[tuple[int, Any]]:
-        """Newly committed entries that were proposed here, in order; the state already includes them."""
-        done, self._committed = self._committed, []
-        return done
-
-    def take_changes(self) -> list[Change]:
-        done, self._changes = self._changes, []
-        return done
+        alarms = [self._again, self._bound]
+        if self.replication:
+            alarms += [self.replication.alarm, self.replication.failures.alarm]
+        return min((alarm.at for alarm in alarms if alarm.at is not None), default=None)
 
     # Events.
 
@@ -207,11 +181,10 @@ class Succession:
         before = set(self.neighbours)
         self.is_closest, self.neighbours = is_closest, tuple(node for node in neighbours if node != self.me)
         self._answers.keep_only(self.neighbours)
-        self._failures.neighbours(self.neighbours)
         if self.phase.is_replicating:
             return self._present(now)
         if not is_closest:
-            return [*self._rest(), *self._report_to(set(self.neighbours) - before)]
+            return [*self._rest(), *self.replica.report_to(set(self.neighbours) - before)]
         if self.phase is Phase.REST or (self.phase is Phase.WAIT and self._server not in self.neighbours):
             return self._query(now)
         if self.phase is Phase.FETCH and self._server not in self.neighbours:
@@ -223,8 +196,10 @@ class Succession:
         return _STEPS[type(message)](self, source, message, now)
 
     def heard_ballot(self, ballot: Ballot, now: int) -> list[Effect]:
-        """A ballot that the directory, the tree or a sink's fence reports."""
-        return self._follow_and_report(ballot, now)
+        """A ballot that the directory, the tree, a sink's fence or a neighbour reports: as `_follow`, and report this node's log
+        to the ballot's node, which may not have asked for it."""
+        out = self._follow(ballot, now)
+        return [*out, *self.replica.report_to(self.neighbours)] if out else []
 
     def resign(self) -> list[Effect]:
         """This node's disk writes fail: others serve and replicate until the next call of `closest`. The log is kept."""
@@ -238,7 +213,7 @@ class Succession:
             return self.replication.link_reset(peer)
         if self.phase is Phase.FETCH and peer == self._server:
             return [Send(peer, Fetch(self.job, self.ballot))]
-        return self._report_to({peer})
+        return self.replica.report_to((peer,))
 
     def propose(self, entry: Any, now: int) -> int:
         """Append an entry; returns the index that it has if it is committed. Also accepted during a handover, when `room` is 0.
@@ -248,7 +223,7 @@ class Succession:
         """
         if self.replication is not None and self.phase in (Phase.SERVE, Phase.DRAIN):
             return self.replication.propose(entry, now)
-        if not any(isinstance(change, StepDown) for change in self._changes):
+        if not any(isinstance(change, StepDown) for change in self.news.changes):
             raise InternalError(f"job {self.job.hex()}: an entry was proposed to a node that does not serve")
         return self.replica.log.index + 1
 
@@ -256,11 +231,14 @@ class Succession:
         out = self.replication.tick(now) if self.replication else []
         if self._again.rings(now):
             out += self._repeat(now)
-        if self._bound.rings(now):
-            out += self._time_out(now)
-        if self._failures.alarm.rings(now):
-            out += self._look(now)
-        self._watch(now)
+        if self._bound.rings(now):  # go on without the nodes that have not answered in time
+            self._answers.ranks.pop(self._server, None)
+            self._server = b""
+            out += self._choose(now) if self.phase in (Phase.PROMISE, Phase.FETCH) else self._promise(now)
+        if self.replication and self.replication.looks(now):
+            out += self._present(now)
+        if self.replication:
+            self.replication.watch(now)
         return out
 
     # Ballots.
@@ -272,18 +250,6 @@ class Succession:
         out: list[Effect] = [self.replica.promise(ballot)]
         return out + self._stop(now) if self.phase.is_under_own_ballot else out
 
-    def _follow_and_report(self, ballot: Ballot, now: int) -> list[Effect]:
-        """As `_follow`, and report this node's log to the ballot's node, which may not have asked for it."""
-        out = self._follow(ballot, now)
-        return [*out, *self._report_to(set(self.neighbours))] if out else []
-
-    def _report_to(self, nodes: Collection[NodeId]) -> list[Effect]:
-        """Report this node's log, if it is proven and of another ballot, to the highest ballot's node if `nodes` has it."""
-        log, highest = self.replica.log, self.replica.highest
-        if node_of(highest) not in nodes or log.held == highest or log.proven == NO_BALLOT:
-            return []
-        return [self.replica.promise(highest), Post(node_of(highest), self.replica.report(highest))]
-
     def _stop(self, now: int) -> list[Effect]:
         """Stop serving and asking under this ballot; the closest node starts again a little later, so that two do not race."""
         pause_us = self._pause.begin(now, self.parameters.ask_us)
@@ -291,13 +257,12 @@ class Succession:
 
     def _rest(self, *, handed_on: bool = False) -> list[Effect]:
         if self.phase in (Phase.SERVE, Phase.DRAIN):
-            self._changes.append(StepDown(self.ballot, handed_on))
+            self.news.changes.append(StepDown(self.ballot, handed_on))
         if self.phase is Phase.FETCH:
             self.replica.incoming = None
         self.phase, self.ballot, self.replication = Phase.REST, NO_BALLOT, None
         self._answers.ranks.clear()
         self._server, self._pause.is_on, self._proven = b"", False, NO_BALLOT
-        self._failures = ReplicaFailures(self.me, self.parameters.transfer_us_max)
         self._again.stop()
         self._bound.stop()
         return []
@@ -337,13 +302,6 @@ class Succession:
         was_paused, self._pause.is_on = self._pause.is_on, False
         return [*self._ask(), *(self._heard_all(now) if was_paused else [])]
 
-    def _time_out(self, now: int) -> list[Effect]:
-        """Go on without the nodes that have not answered in time."""
-        if self.phase is Phase.FETCH:
-            self._answers.ranks.pop(self._server, None)
-            self._server = b""
-        return self._choose(now) if self.phase in (Phase.PROMISE, Phase.FETCH) else self._promise(now)
-
     def _heard_all(self, now: int) -> list[Effect]:
         if self._answers.lacking(self.neighbours):
             return []
@@ -352,21 +310,19 @@ class Succession:
         return self._choose(now) if self.phase is Phase.PROMISE else []
 
     def _on_report(self, source: NodeId, message: StateReport, now: int) -> list[Effect]:
-        out = self._follow_and_report(message.highest, now)
+        out = self.heard_ballot(message.highest, now)
         if message.asked != self.ballot or source not in self.neighbours or self._pause.is_on:
             return out
         if self.phase is Phase.WAIT:
             return out + self._report_while_waiting(source, message, now)
         if self.phase in (Phase.QUERY, Phase.PROMISE, Phase.FETCH):
-            if message.serving and not self._knows_later_majority(message.proven):
+            # The served log is not waited for if another one has a later majority.
+            known = max(self.replica.log.proven, self._answers.proven)
+            if message.serving and known <= message.proven:
                 return out + self._wait(source, now, message.proven)
             self._answers.ranks[source] = rank_of(message)
             return out + (self._choose(now) if self.phase is Phase.FETCH else self._heard_all(now))
         return out + self._report_of_more(source, message, now)
-
-    def _knows_later_majority(self, proven: Ballot) -> bool:
-        """Whether another log has a later majority than the served one (`proven`), which is then not waited for."""
-        return self.replica.has_later_majority(proven) or self._answers.proven > proven
 
     def _report_while_waiting(self, source: NodeId, message: StateReport, now: int) -> list[Effect]:
         if source == self._server:
@@ -400,14 +356,10 @@ class Succession:
 
     # Taking over.
 
-    def best(self) -> NodeId:
-        """Rule 7*: the node with the highest (proven, ballot, index) of all that answered; this node if none is higher."""
-        return self._answers.best(self.replica.log.rank) or self.me
-
     def _choose(self, now: int) -> list[Effect]:
-        best = self.best()
+        best = self._answers.best(self.replica.log.rank)
         if best == self.me:
-            return self._adopt(now)
+            return self._raise([self.replica.adopt(self.ballot)], now)
         if self.phase is Phase.FETCH and best == self._server:
             return []
         self.phase, self._server, self.replica.incoming = Phase.FETCH, best, None
@@ -420,7 +372,7 @@ class Succession:
         self._answers.ranks[source] = rank(
             message.proven, message.previous, message.index + len(message.tail)
         )
-        if self.best() != source:
+        if self._answers.best(self.replica.log.rank) != source:
             return self._choose(now)
         if is_in_pieces(message):
             return self.replica.request_pieces(source, message)
@@ -428,50 +380,28 @@ class Succession:
         record = log.install(self.ballot, last, message.index, message.state, message.tail)
         return self._raise([self.replica.write(record, replace=True)], now)
 
-    def _adopt(self, now: int) -> list[Effect]:
-        """This node's own log is the highest."""
-        log, write = self.replica.log, self.replica.write
-        if log.index:
-            return self._raise([write(log.raised(self.ballot))], now)
-        return self._raise([write(log.begin(self.ballot), replace=True)], now)
-
     def _raise(self, writes: list[Effect], now: int) -> list[Effect]:
         """The log now belongs to the own ballot: send it to the replicas."""
         log = self.replica.log
         known = self._answers.holding(log)
-        if self._answers.is_whole(log, self.me):
+        if self._answers.is_whole(log):
             self._handed_on = self.ballot
         self._again.stop()
         self._bound.stop()
         self.phase, self.replica.incoming = Phase.INSTALL, None
         self._answers.ranks.clear()
-        self.replication = Replication(self.replica, self.me, self.ballot, self.parameters.append_us, known)
+        self.replication = Replication(self.replica, self.me, self.ballot, self.parameters, known)
         return [*writes, self.replication.own(), *self._present(now)]
 
     # Serving.
 
     def _present(self, now: int) -> list[Effect]:
-        """The nearest usable neighbours are the replicas; a node closer than this one is always a replica."""
+        """Choose the replicas; a node closer than this one is always one."""
         assert self.replication is not None
         if self.phase is Phase.INSTALL and not self.is_closest:
             return self._rest()
-        heir = () if self.is_closest else self.neighbours[:1]
-        usable = self._failures.usable(self.neighbours[len(heir) :])
-        nodes = (*heir, *usable)[: max(self.parameters.replicas, len(heir))]
-        self._failures.note_lost(self.replication.peers.keys() - nodes, self.neighbours)
-        out = self.replication.present(nodes)
-        self._watch(now)
+        out = self.replication.present(self.neighbours, int(not self.is_closest), now)
         return [*out, *self._progress(now)]
-
-    def _watch(self, now: int) -> None:
-        """Watch for stuck replicas; not during INSTALL, when a replica that does not answer may hold a higher log."""
-        if self.replication and self.phase is not Phase.INSTALL:
-            self._failures.watch(self.replication.lacking(), now)
-
-    def _look(self, now: int) -> list[Effect]:
-        assert self.replication is not None
-        self._failures.look(self.replication.acknowledged(), self.replica.log.index)
-        return self._present(now)
 
     def _progress(self, now: int) -> list[Effect]:
         """Commit what all replicas hold; then serve, or hand over, if that is possible now."""
@@ -479,15 +409,14 @@ class Succession:
         assert replication is not None
         done = replication.commit(now)
         if self.phase is not Phase.INSTALL:
-            self._committed += done
+            self.news.committed += done
         out = self.replica.compact() if done else []
         if self.phase is Phase.INSTALL and replication.everywhere() == log.index:
             former, self.phase = log.last, Phase.SERVE  # the ballot that served before
-            self._failures.note_lost((node_of(former),), self.neighbours)
             out += replication.serve()
             assert log.state is not None
             handed_on = self._handed_on == self.ballot
-            self._changes.append(Serve.after(former, self.ballot, log.state, log.index, handed_on))
+            self.news.changes.append(Serve.after(former, self.ballot, log.state, log.index, handed_on))
         return out + self._hand_over(now)
 
     def _hand_over(self, now: int) -> list[Effect]:
@@ -507,7 +436,7 @@ class Succession:
 
     def _on_held(self, source: NodeId, message: Held, now: int) -> list[Effect]:
         if message.refused:
-            return self._follow_and_report(message.ballot, now)
+            return self.heard_ballot(message.ballot, now)
         if self.replication is None or message.ballot != self.ballot:
             return []
         return [*self.replication.held(source, message.index), *self._progress(now)]
@@ -546,9 +475,6 @@ class Succession:
         out, whole = self.replica.take_piece(source, message)
         return out + (self._raise(self.replica.install_pieces(whole, self.ballot), now) if whole else [])
 
-    def _on_piece_request(self, source: NodeId, message: PieceRequest, now: int) -> list[Effect]:
-        return self.replica.piece_requested(source, message)
-
     def _on_handover(self, source: NodeId, message: Handover, now: int) -> list[Effect]:
         """The source no longer serves under this ballot, and this node holds its whole log."""
         log = self.replica.log
@@ -558,7 +484,7 @@ class Succession:
         self._rest()
         self.ballot = self._handed_on = (min(message.ballot[0] + 1, COUNT_MAX), self._maker)
         self._answers.ranks = dict.fromkeys(self.neighbours, log.rank)  # assumed; they refuse if it is wrong
-        return [self.replica.promise(self.ballot), *self._adopt(now)]
+        return [self.replica.promise(self.ballot), *self._raise([self.replica.adopt(self.ballot)], now)]
 
     def _on_request(self, source: NodeId, message: StateRequest, now: int) -> list[Effect]:
         out: list[Effect] = []
@@ -568,10 +494,7 @@ class Succession:
         return [*out, Send(source, self.replica.report(message.ballot, serving))]
 
     def _on_fetch(self, source: NodeId, message: Fetch, now: int) -> list[Effect]:
-        out = self._follow(message.ballot, now)
-        if self.replica.outranks(self.replica.highest, message.ballot):
-            return [*out, Send(source, self.replica.report(message.ballot))]
-        return out + self.replica.fetch(source, message)
+        return [*self._follow(message.ballot, now), *self.replica.fetch(source, message)]
 
     def check(self) -> None:
         self.replica.check()
@@ -580,7 +503,7 @@ class Succession:
         assert not own or self.ballot == self.replica.highest
         assert self.phase.is_replicating == (self.replication is not None)
         assert len(self._answers.ranks) <= len(self.neighbours)
-        self._failures.check(self.neighbours)
+        self.news.check()
         assert self.is_closest or self.phase in (Phase.REST, Phase.SERVE, Phase.DRAIN)
         if self.replication:
             self.replication.check()
@@ -589,7 +512,7 @@ class Succession:
 _STEPS: dict[type[Message], Callable[[Succession, NodeId, Any, int], list[Effect]]] = {
     Append: Succession._on_log,
     Install: Succession._on_log,
-    PieceRequest: Succession._on_piece_request,
+    PieceRequest: lambda core, source, message, now: core.replica.piece_requested(source, message),
     StatePiece: Succession._on_piece,
     Held: Succession._on_held,
     StateRequest: Succession._on_request,
@@ -597,3 +520,6 @@ _STEPS: dict[type[Message], Callable[[Succession, NodeId, Any, int], list[Effect
     Fetch: Succession._on_fetch,
     Handover: Succession._on_handover,
 }
+
+OF_LOGS = frozenset(_STEPS)
+"""Messages whose answers promise something, and promises are written to disk."""

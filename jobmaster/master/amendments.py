@@ -12,8 +12,8 @@ One change at a time: while a CONTROL is not in the log, the next one waits, and
 | in force, a lane open | every `repeat_us` | the line is multicast again |
 
 Invariants (`check`): the log lacks the last line of the proposed schedule, and its entry, exactly while a change is under way; no
-spec that this master received, and none that is in force, ranks above the one to come into force; only schedules that the log had
-are multicast, under this ballot.
+spec that this master received, and none in force, ranks above `spec`; the master multicasts only schedules that the log had,
+under its own ballot.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from elf.srt.messages.messages import Ballot, Control, Line, Micros, Schedule
 
 
 class Amendments:
-    """`spec`: the newest that this master received, maybe not yet in force. known_schedule: that of an earlier log, for a log
-    that begins now."""
+    """`spec`: the newest that this master received, maybe not yet in force. known_schedule: the schedule of an earlier log, for a
+    log that begins now."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Amendments:
         self._index = 0  # index of a CONTROL that is proposed and not committed, or 0
         self._controls: list[Control] = []
         self._known_schedule = known_schedule
-        self._is_news = bool(state.schedule)  # the log's schedule is to be reported to the directory
+        self._is_news = bool(state.schedule)  # the log's schedule has yet to be reported to the directory
         self._repeat_us = repeat_us
         self._repeat_at: int | None = None
 
@@ -58,7 +58,7 @@ class Amendments:
         return bool(self._index)
 
     def spec_changed(self, spec: JobSpec) -> bool:
-        """The directory has another spec; returns whether it is newer."""
+        """The directory has another spec. Returns whether it is newer."""
         rank: SpecRank = rank_of(spec)
         if rank <= self.rank:
             return False
@@ -83,14 +83,14 @@ class Amendments:
         number = next_number(self.ballot, ahead.schedule)
         lane_us = lane_from(ahead.schedule, ahead.shapes, self.reread_from(line_us))
         if ahead.is_whole:
-            # Not all lines that a version without windows counts can be read again.
+            # Workers cannot read all lines again that a version without windows counts.
             lane_us = max(lane_us, min(line_us, ahead.retained_us))
         line = Line(number, last.digest, line_us, last.plan)
         self._index = self._log.propose(ControlEntry(line, lane_us, self.rank))
         self.announce()
 
     def reread_from(self, line_us: Micros) -> Micros:
-        """Rule Lane*: the new lane replaces an open one, and so begins no later."""
+        """Rule Lane*: the new lane replaces one that is open, and so begins no later than that."""
         lane = self._log.ahead.lane
         return line_us if lane is None else min(line_us, lane.from_us)
 
@@ -106,7 +106,7 @@ class Amendments:
         return at
 
     def decided(self) -> Micros | None:
-        """The time of this line in an earlier log, if the directory knows it: windows may have been published by it."""
+        """The time of this line in an earlier log, if the directory has it: windows may have been published under it."""
         known = self._known_schedule
         if (
             known is None
@@ -117,7 +117,7 @@ class Amendments:
         return known.lines[-1].from_us
 
     def announce(self) -> None:
-        """CONTROL*: the line is in the log before it is multicast."""
+        """CONTROL*: multicast the line only when it is in the log."""
         self._log.when_committed(self._multicast)
 
     def _multicast(self) -> None:
@@ -132,7 +132,7 @@ class Amendments:
         self._is_news = True
 
     def take_news(self) -> Schedule:
-        """The log's schedule, once after each change and after this master began; () for a job that was never changed."""
+        """The log's schedule, once when this master begins and once after each change; () for a job that was never changed."""
         if not self._is_news:
             return ()
         self._is_news = False
@@ -140,12 +140,12 @@ class Amendments:
         return schedule if len(schedule) > 1 or schedule[0].from_us else ()
 
     def take_controls(self) -> list[Control]:
-        """Messages for the tree's multicast, once each."""
+        """Messages to multicast down the tree, once each."""
         out, self._controls = self._controls, []
         return out
 
     def tick(self, now: int) -> None:
-        """Repeat the multicast while workers have lines to read again: an idle worker may have missed it."""
+        """Repeat the multicast while a lane is open: an idle worker may have missed it."""
         if self._state.positions.lane is None:
             self._repeat_at = None
         elif self._repeat_at is None:

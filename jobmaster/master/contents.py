@@ -18,9 +18,9 @@ from elf.srt.messages.results import PaneParts
 
 
 class Contents:
-    """The contents of one job's windows. stores_states: whether a sink also wants the states of panes.
+    """The contents of one job's windows. stores_states: whether a sink also stores the states of panes.
 
-    reading: the large window that is being read, or has been read and not been fetched yet.
+    reading: the large window that is being read, or has been read and waits to be fetched.
     """
 
     def __init__(self, state: JobState, budget: Budget, stores_states: bool) -> None:
@@ -32,8 +32,8 @@ class Contents:
     # One window.
 
     def of(self, key: WindowKey, *, exact: bool, with_panes: bool) -> tuple[Content, Reading] | None:
-        """A window's contents, and how they were read; None if it is large and not read yet. An open window may change while it
-        is read: then it is published again. With `exact`, a window that changes is read anew."""
+        """A window's contents, and how they were read; None if it is large and not read yet. A window may change while it is
+        read: with `exact` it is read anew; without, its contents are stale, and it is read and published again later."""
         reading, mine = self.reading, self.reading
         if reading is None or reading.key != key or not reading.serves(exact, with_panes):
             reading = Reading(key, self._steps(key, with_panes), exact=exact, with_panes=with_panes)
@@ -57,7 +57,7 @@ class Contents:
             self.reading.step()
 
     def look(self) -> None:
-        """Called once in each emit interval: drops contents that are not fetched."""
+        """Call this once in each emit interval: it drops contents that nothing has fetched."""
         reading = self.reading
         if reading is not None and not reading.is_under_way:
             reading.looks += 1
@@ -94,8 +94,8 @@ class Contents:
         yield Content(rows, lines, digest, made)
 
     def _panes(self, key: WindowKey) -> Iterator[tuple[PaneParts, ...] | None]:
-        """The pane states that a lake stores with a window: those of panes that no earlier window has, so that each pane is
-        stored once, with the first final window that has it. O(their values)."""
+        """The pane states that a lake stores with a window: those of its panes that no earlier window has. So each pane is
+        stored once, with the first final window that has it. O(values of these panes)."""
         version, start = key
         shape = self._state.shape(version)
         if not self._stores_states or not shape.pane_us:
@@ -109,7 +109,7 @@ class Contents:
                 yield None
             else:
                 made[state.start] = as_parts(state)
-        if key in self._state.finals:  # a lake may hold panes that have no lines any more
+        if key in self._state.finals:  # a lake may hold panes that have lost all their lines since
             for pane in range(low, stop, shape.pane_us):
                 made.setdefault(pane, PaneParts(pane, pane + shape.pane_us, (0, 0, 0, 0), ()))
         yield tuple(made[pane] for pane in sorted(made))

@@ -1,7 +1,7 @@
-"""Results that sinks hold of earlier masters: their ledgers report them, and the log does not have all of them.
+"""Results of earlier masters that sinks hold, according to their ledgers, and that this log may not have.
 
-A window that was published before this log began (it was rebuilt) is published again only with whole coverage: until all workers
-have read it again, the sink's result is the better one.
+If this log was rebuilt, a window that was published before it began is published again only with whole coverage: until all
+workers have read it again, the sink's result is the better one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from elf.srt.messages.messages import Ballot, Micros
 
 
 class EarlierResults:
-    """Known to the master of `ballot`, whose log's state is `state`. Memory: one entry for each retained window of a ledger."""
+    """What the master of `ballot` knows of them. state: that of its log. Memory: one entry per retained window of a ledger."""
 
     def __init__(self, state: JobState, ballot: Ballot) -> None:
         self._state, self._ballot = state, ballot
@@ -42,12 +42,13 @@ class EarlierResults:
         return revision[:2] < self._state.ballot
 
     def may_be_partial(self, key: WindowKey) -> bool:
-        """Rule 8*: a window published before the log was rebuilt is published again only when all workers have read it again. If
-        the missing ones cannot come any more, it is final in the log nevertheless: for sinks that lack it, and for retention."""
+        """Rule 8*: False for a window that was published before the log was rebuilt: it is published again only when all workers
+        have read it again. If the missing workers can never do so, the log makes it final nevertheless, for sinks that lack it
+        and for retention."""
         return key not in self.before
 
     def is_better(self, key: WindowKey) -> bool:
-        """Whether a sink's result of the window stays, because this log has only the window's end."""
+        """Whether a sink keeps its result of the window because this log has only the window's end."""
         return key in self._better
 
     def has(self, key: WindowKey) -> bool:

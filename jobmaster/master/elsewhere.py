@@ -1,8 +1,9 @@
-"""Which windows another master may have published as final without the log knowing: up to the watermarks promised to that master.
+"""Which windows another master may have published as final although the log lacks them: those due by the watermarks that workers
+promised to that master.
 
-A master that is taken for dead may continue with workers that still report to it. A window needs more than half of the expected
-workers, at both masters. So if both publish a window as final, some worker has promised to the one and then, under a higher
-ballot, to the other, and never again under the lower ballot. A worker's first bundles for each master state what it had promised
+A master that is suspected to be dead may continue with workers that still report to it. Both masters need more than half of the
+expected workers for a window. So if both publish it as final, some worker has promised to one master and then, under a higher
+ballot, to the other, and never again under the lower ballot. A worker's first bundles for each master report what it had promised
 to others by then (`Bundle.elsewhere`), and a new master publishes no partial window as final before more than half have reported.
 """
 
@@ -24,8 +25,9 @@ class Elsewhere:
         self._ballot, self._slack_us = ballot, slack_us
 
     def note(self, bundle: Bundle, whole: Collection[Ballot], is_new: bool, now: int) -> None:
-        """Call this before the bundle's own promises count. whole: masters that published nothing which is not in the log.
-        is_new: a worker may be in a new life, unknown to this master, and not know what an earlier life promised."""
+        """Call this before the bundle's own promises count. whole: the masters of which the log has everything that they
+        published. is_new: the bundle's promises under `NO_BALLOT`, which a worker makes for earlier lives that it knows nothing
+        of, count too."""
         for ballot, mark in bundle.elsewhere:
             counts = is_new if ballot == NO_BALLOT else ballot not in whole
             if counts and ballot != self._ballot:

@@ -1,8 +1,8 @@
 """When a master publishes next: an emit interval after windows changed, or at once when accepted lines have waited long enough.
 
-Bundles come five times a second. With emissions at fixed times, a bundle that is a little late would delay watchers by a whole
-interval; and after a takeover they have waited long already. So accepted lines are published one emit interval after the last
-emission with accepted lines, whenever that was.
+Bundles arrive five times a second. With emissions at fixed times, a bundle that is a little late would delay watchers by a whole
+interval, and after a takeover they have already waited long. So accepted lines are published one emit interval after the last
+emission with accepted lines, or at once if that is over.
 
     at             | event           | next
     ---------------+-----------------+-------------------------------------------------------------------
@@ -34,7 +34,7 @@ class Emission:
             self.at = now + emit_us
 
     def hurry(self, now: int, emit_us: int) -> None:
-        """Open windows are wanted: emit as soon as accepted lines may be published, if there are any."""
+        """A reader wants open windows: if lines were accepted, emit as soon as they may be published."""
         if self._has_accepted:
             soon = now + self._append_us
             if self._published_us is not None:

@@ -1,10 +1,10 @@
 """Evicts silent workers: those whose watermark has not moved for `forget_us`.
 
-    at a look                                      | the silence
+    at a look                                      | the worker's silence
     -----------------------------------------------+-------------------------------------------------
     the worker is newly expected                   | begins
     its watermark moved, or the clock stepped back | begins anew
-    it has lasted `forget_us`                      | the worker is returned, at each look until it is no longer expected
+    the silence has lasted `forget_us`             | continues; `look` returns the worker, each time
     the worker is no longer expected               | ends
 
 Invariant (`check`): no silence begins after the last look.
@@ -20,11 +20,11 @@ from elf.srt.messages.ids import NodeId
 from elf.srt.messages.messages import Micros
 
 LOOKS = 16
-"""Looks in `forget_us`: a worker is evicted late by at most this fraction of it."""
+"""The number of looks in `forget_us`: an eviction is late by at most a sixteenth of that."""
 
 
 class Eviction:
-    """Each worker's last watermark, and since when it has not moved. Memory: one entry per worker."""
+    """Each expected worker's last watermark, and since when it has not moved. Memory: one entry per worker."""
 
     def __init__(self, forget_us: int) -> None:
         self._forget_us = forget_us

@@ -6,14 +6,18 @@
 | all behind | dropped; COMMIT again, when all entries proposed so far are in the log |
 | some ahead, none behind | parked, until positions move; SPLIT after `park_us`, or when there is no room |
 | mixed, or straddling a position | SPLIT with the committed positions of workers that are not only ahead; others resend alone |
-| of rows of the wrong version for their time | SPLIT with the schedule |
-| of rows of another shape, or of no bytes | SPLIT, and a notice: no correct agent sends such |
 
-The first bundle with certain bytes is rarely behind them (after an earlier life's, or after reading again). If it is, the worker
-gets its positions directly, past all reducers, so that a worker whose positions another process has moved notices it.
+| the bundle's rows are | then |
+|---|---|
+| of a version that is not in force at their time | SPLIT with the schedule |
+| of another shape, or without any bytes of a log | SPLIT, and a notice: no correct agent sends such a bundle |
 
-"Committed" above means: by the log and by the proposed entries (`ahead`). Answers depend on the log alone (`state`): each waits
-for the entries that were proposed before it (`Proposals.when_committed`).
+A bundle that is sent for the first time is rarely behind: only after an earlier life of the worker, or after the worker has read
+again. If it is, the worker gets its positions directly, past all reducers. So a worker notices if another process with its key
+has moved them.
+
+The positions above are those after the log and the proposed entries (`ahead`). Answers depend on the log alone (`state`): each
+waits for the entries that were proposed before it (`Proposals.when_committed`).
 """
 
 from __future__ import annotations
@@ -34,9 +38,9 @@ from elf.srt.messages.partial import Parts
 from elf.srt.messages.sizes import bundle_bytes
 
 SPLIT_POSITIONS_MAX = 64
-"""Positions of fitting files in a Split where only the schedule is wrong: a lone worker needs them."""
+"""The most positions of fitting files in a Split where only the schedule is wrong: a lone worker needs them."""
 CORRECTED_MAX = 4_096
-"""Workers for which the time of their last correction is kept."""
+"""The most workers of which the time of their last correction is kept."""
 
 
 class Intake:
@@ -58,7 +62,7 @@ class Intake:
         self.parking = Parking(parameters.park_bytes_max, parameters.park_us)
         self.state, self._parameters, self._roster, self._add_effect = state, parameters, roster, add_effect
         self._commits: dict[NodeId, list[BundleId]] = {}
-        self._corrected_at: dict[NodeId, int] = {}  # when its positions were last sent to a worker
+        self._corrected_at: dict[NodeId, int] = {}  # worker -> when its positions were last sent to it
 
     def bundle(self, child: NodeId, bundle: Bundle, now: int) -> None:
         """A bundle has reached the root. O(contributions)."""
@@ -84,9 +88,9 @@ class Intake:
         return False
 
     def _misplaced(self, bundle: Bundle) -> list[Slot]:
-        """The files of a mixed bundle whose workers must read again, or that are committed up to its end. A worker that is only
-        ahead resends apart from these (rule 4*), and waits: the missing bundle is in flight, and if the worker read again
-        meanwhile, its new spans would straddle that bundle's."""
+        """The files of a mixed bundle that are misplaced, of workers that are not only ahead. A worker that is only ahead is left
+        out: it resends its part separately (rule 4*). The missing bundle is in flight, and if that worker read again meanwhile,
+        its new spans would straddle that bundle's."""
         spans = bundle.contributions
         misfits = self.ahead.misfits(spans)
         waiting = {slot for slot in misfits if self._is_ahead(slot, spans[slot])}
@@ -94,7 +98,7 @@ class Intake:
         return [slot for slot in misfits if slot[0] in misplaced]
 
     def _is_ahead(self, slot: Slot, span: Span) -> bool:
-        """Whether the span is ahead in a file that the log knows."""
+        """Whether the span is ahead of the position of a known file."""
         return self.ahead.position(slot) is not None and self.ahead.place(slot, span) is Place.AHEAD
 
     def _is_sound(self, child: NodeId, bundle: Bundle) -> bool:
@@ -106,10 +110,10 @@ class Intake:
                 return False
             rows += len(part.rows[1])
         if rows and not any(end > start for start, end, _ in bundle.contributions.values()):
-            self._report_unsound(child, "rows of no line of any log")
+            self._report_unsound(child, "rows, but no lines of any log file")
             return False
         if not bundle.lagging.keys() | bundle.untimed.keys() <= {slot[0] for slot in bundle.contributions}:
-            self._report_unsound(child, "promises or counts of workers that are not in it")
+            self._report_unsound(child, "watermarks or counts of workers of which it has no lines")
             return False
         return True
 
@@ -118,19 +122,19 @@ class Intake:
         return self.has_all_rows(bundle) and self.ahead.rows_belong(bundle.schedule, bundle.parts)
 
     def has_all_rows(self, bundle: Bundle) -> bool:
-        """Rule 8*: lines before the oldest retained pane are left out, but one log may retain more than another: lines that a
-        worker left out for another master may count here."""
+        """Rule 8*: workers leave out lines before the oldest retained pane, but one log may retain more than another: lines that
+        a worker left out for another master may count here."""
         return bundle.since_us <= self.ahead.reread_us
 
     def _report_unsound(self, child: NodeId, what: str) -> None:
         text = (
-            f"{short(child)} forwarded a bundle with {what}; it is refused. That agent, or one below it, is faulty or "
+            f"{short(child)} forwarded a bundle with {what}; the bundle is refused. That agent, or one below it, is faulty or "
             "malicious: check it, and those below it in `elf mesh tree`"
         )
         self._add_effect(Notice("unsound", text, child))
 
     def _send_positions(self, bundle: Bundle, now: int) -> None:
-        """Send their committed positions to workers whose lines were committed already, although this bundle is no repetition."""
+        """Send their positions to workers whose lines are committed already although they send them for the first time."""
         state, moved = self.state.positions, dict[NodeId, list[tuple[Slot, Position]]]()
         for slot, (_, end, _) in bundle.contributions.items():
             at = state.position(slot)
@@ -167,13 +171,13 @@ class Intake:
         self.log.when_committed(self._commit, child, bundle.id)
 
     def _may_be_forgotten(self, bundle: Bundle) -> bool:
-        """Whether this log may have had the bundle and forgotten it: it keeps no files that ended before the retained panes, and
-        a bundle that is resent, or was cut under another master, may hold all of such a file."""
+        """Whether this log may have had the bundle and forgotten it: the log keeps no positions of files that ended before the
+        retained panes, and a bundle that is resent, or was cut under another master, may hold all of such a file."""
         is_fresh = not bundle.again and self.promises(bundle)
         return not is_fresh and any(flags & FIRST for _, _, flags in bundle.contributions.values())
 
     def _parts_in_time(self, bundle: Bundle) -> Parts:
-        """The bundle's rows that are in time; others would be counted as late although windows may have them."""
+        """The bundle's rows that are not past retention; others would be counted as late, although windows may have them."""
         retained, shapes = self.ahead.retained_us, self.ahead.shapes
         return {
             version: part.since(shapes[version].first_in_time(retained))
@@ -181,12 +185,12 @@ class Intake:
         }
 
     def promises(self, bundle: Bundle) -> bool:
-        """Rule 2*: a watermark counts only inside a contribution that names every file of the worker which this master may lack:
-        a bundle that was cut under another master omits files which that one has committed to their ends."""
+        """Rule 2*: a watermark counts only in a bundle that names every file of the worker which this log may lack. A bundle that
+        was cut under another master omits the files which that master has committed to their ends."""
         return bundle.ballot == self.ballot
 
     def retry_parked(self, now: int) -> None:
-        """Positions moved: parked bundles may fit now, and let further ones fit."""
+        """Positions moved: judge parked bundles that fit now, or are no longer ahead, until no more of them do."""
         moved = True
         while moved and len(self.parking):
             moved = False
@@ -203,8 +207,8 @@ class Intake:
         self.log.when_committed(self._send_split, child, bundle, slots)
 
     def _send_split(self, child: NodeId, bundle: Bundle, slots: Sequence[Slot]) -> None:
-        """A worker that continues in the middle of a file which the log does not know gets no positions at all, so that it asks:
-        it would assume that slots which are not named fit."""
+        """Send a Split. Of a worker that continues in the middle of a file which the log does not know, it has no positions at
+        all, so that the worker requests them with a Hello: it would assume that files which are not named fit."""
         state = self.state.positions
         at = [(slot, position) for slot in slots if (position := state.position(slot)) is not None]
         unknown = [slot for slot in slots if state.position(slot) is None]
@@ -214,7 +218,7 @@ class Intake:
         self._add_effect(Post(child, split))
 
     def expire(self, now: int) -> None:
-        """Split the bundles that have been parked for too long."""
+        """Split bundles that have been parked for too long."""
         for parked in self.parking.expired(now):
             self._split(parked.child, parked.bundle, self.ahead.misfits(parked.bundle.contributions))
 

@@ -1,4 +1,5 @@
-"""The master of a job: which bundles are accepted, when windows are final, and what is published. Only on the node that serves.
+"""The master of a job: which bundles are accepted, when windows are final, and what is published. Only the node that serves has
+one.
 
 The machine in one sentence: bundles, hellos, specs and time go in; entries for the log come out at once, and the messages that
 depend on them (commits, welcomes, multicasts, windows) come out only when the log has them.
@@ -9,7 +10,7 @@ them.
 
 Invariant (`check`): `ahead` is `state` plus the proposed entries; and those of the parts.
 
-Prior art: windows and watermarks are those of MillWheel, kept per worker.
+Prior art: windows and watermarks are those of MillWheel, with a watermark for each worker.
 """
 
 from __future__ import annotations
@@ -33,7 +34,6 @@ from elf.jobmaster.master.proposals import ROOM_KEPT, Proposals
 from elf.jobmaster.master.publication import Publication
 from elf.jobmaster.master.ready import Ready
 from elf.jobmaster.master.roster import Roster
-from elf.jobmaster.windows.result import Window
 from elf.srt.messages.effects import Effect
 from elf.srt.messages.ids import NodeId
 from elf.srt.messages.messages import Ballot, Bundle, Control, Goodbye, Hello, Message, Micros, Schedule
@@ -44,12 +44,13 @@ from elf.srt.messages.results import WITHDRAWN, LedgerReport, PartReply, Put, Pu
 class Master:
     """Serves one job under `ballot`.
 
-    propose: appends an entry to the log and returns its index; it takes effect when it comes back through `committed`. room: the
-    number of entries that may be proposed now; without room bundles wait, and other entries are proposed later. sinks: durable
-    ones, which keep a ledger; stores_states: they take the states of panes, not only rows. known_schedule: the schedule of an
-    earlier log, according to the directory: a new log continues it. losses: see `Succession.losses`; unshared: entries that an
-    earlier master on this node kept. handed_on: the former master has published nothing that is not in the log. Every public
-    method takes the node's clock and returns effects; `fence` is a higher ballot that a sink reported: the node must step down.
+    propose: appends an entry to the log and returns its index; the entry takes effect when `committed` is called with it. room:
+    the number of entries that may be proposed now; without room bundles wait, and other entries are proposed later. sinks: those
+    that keep a ledger; stores_states: whether they store the states of panes, not only rows. known_schedule: the schedule of an
+    earlier log, according to the directory, which a new log continues. losses: see `Succession.losses`; unshared: entries that an
+    earlier master on this node kept. handed_on: the former master has published nothing that is not in the log. knows_agents:
+    see `Roster`. Every public
+    method takes the node's clock and returns effects. `fence`: a higher ballot that a sink reported; the node must step down.
     """
 
     def __init__(
@@ -67,13 +68,14 @@ class Master:
         losses: Callable[[], int] = lambda: 0,
         unshared: Unshared | None = None,
         handed_on: bool = False,
+        knows_agents: Callable[[bool], bool] = lambda was_served: True,
     ) -> None:
         self.spec, self.state, self.ballot, self.parameters = spec, state, ballot, parameters
         self.job = state.job
-        self.is_watched = False  # whether `take_published` is read
         self.log = Proposals(state.positions, state.index, parameters.park_bytes_max, propose, room)
         self.ahead = self.log.ahead
-        self.roster = Roster(state, ballot, self.log, spec.source, parameters.forget_us, self._add_effect)
+        about = state, ballot, self.log, spec.source, parameters.forget_us
+        self.roster = Roster(*about, self._add_effect, knows_agents)
         self.intake = Intake(state, ballot, parameters, self.log, self.roster, self._add_effect)
         self.publication = Publication(
             state,
@@ -105,8 +107,7 @@ class Master:
         self.unshared.begin(state.positions)
         self._losses = losses
         self._has_all = handed_on or ballot[0] <= 1
-        self._published: list[Window] = []
-        self._ledgers = 0  # reported ledgers that wait for the log
+        self._ledgers = 0  # number of reported ledgers that wait for the log
         self._emission = Emission(parameters.append_us)
         self._read_at: int | None = None
         self._forget_at: int | None = None
@@ -129,8 +130,8 @@ class Master:
         return self._end(now)
 
     def _unknown_us(self, now: int) -> Micros:
-        """Rule Final*: an earlier master may have published all windows that are due by now, unless it is known that it did not;
-        if its log was lost, all that have ended."""
+        """Rule Final*: up to which time an earlier master may have published windows that this log lacks: those due by now,
+        unless it is known that it did not; if its log was lost, all that have ended."""
         if self._has_all:
             return 0
         return now - (0 if self.roster.is_new else self.spec.lateness_us)
@@ -142,12 +143,12 @@ class Master:
         for index, entry in entries:
             if index > self.state.index:
                 self.state.apply(index, entry)
-            self._follow(index, entry, now)
+            self._react(index, entry, now)
             self.log.committed(index)
-        self._take_up(now)
+        self._propose_delayed(now)
         return self._end(now)
 
-    def _take_up(self, now: int) -> None:
+    def _propose_delayed(self, now: int) -> None:
         """Propose the entries that had no room in the log, or waited for another entry."""
         self.roster.add_wanted()
         self.roster.record_majority()
@@ -155,7 +156,7 @@ class Master:
         self.intake.retry_parked(now)
         self._look_again(now)
 
-    def _follow(self, index: int, entry: AnyEntry, now: int) -> None:
+    def _react(self, index: int, entry: AnyEntry, now: int) -> None:
         """The master's own reaction to a committed entry."""
         if isinstance(entry, Accept):
             self._emission.accepted()
@@ -187,9 +188,9 @@ class Master:
         """The effects of this call."""
         out, self._out = [*self._out, *self.intake.take_commits()], []
         positions = self.state.positions
-        # A window that begins before the retained panes may reach into them.
+        # A window may begin before the retained panes and overlap them.
         out += self.outbox.tick(now, max(0, positions.retained_us - positions.longest_us))
-        self._look_again(now)  # the outbox may have found a window that has changed since
+        self._look_again(now)  # the outbox may have found that a window has changed
         return out
 
     def bundle(self, child: NodeId, bundle: Bundle, now: int) -> list[Effect]:
@@ -204,7 +205,7 @@ class Master:
     # ---- workers ----
 
     def hello(self, message: Hello, now: int) -> list[Effect]:
-        """A worker asks for its positions."""
+        """A worker requests its positions."""
         self.roster.hello(message, now)
         return self._end(now)
 
@@ -235,7 +236,7 @@ class Master:
         return self._end(now)
 
     def take_multicast(self) -> list[Control]:
-        """Messages for the tree's multicast, once each."""
+        """Messages to multicast down the tree, once each."""
         return self.amendments.take_controls()
 
     def take_schedule(self) -> Schedule:
@@ -254,7 +255,7 @@ class Master:
     def _emit(self, now: int) -> None:
         self._emission.emitted(now, self._wants_open)
         self.roster.look_again()
-        if not self.amendments.is_under_way and self.log.has_room:
+        if not self.amendments.is_under_way and self.log.has_room and self.roster.is_complete:
             self.publication.has_ledgers = self.outbox.has_ledgers and not self._ledgers
             due, opened = self.publication.emit(
                 now, self.roster.has_majority(), self.log.room() - ROOM_KEPT, self._wants_open
@@ -269,20 +270,21 @@ class Master:
 
     @property
     def _wants_open(self) -> bool:
-        """Not while a reported ledger waits for the log: its final windows must not be published as open."""
+        """Whether to publish open windows: not while a reported ledger waits for the log, because its final windows must not be
+        published as open."""
         return not self._ledgers and self._is_asked
 
     @property
     def _is_asked(self) -> bool:
         """Whether a watcher or a sink wants open windows."""
-        return self.is_watched or len(self.watchers) > 0 or self.outbox.wants_open
+        return len(self.watchers) > 0 or self.outbox.wants_open
 
     @property
     def _emit_us(self) -> int:
         return self.spec.emit_us or self.parameters.emit_us
 
     def log_final(self, ready: Ready) -> None:
-        """Windows*: FINAL is replicated before the window is published, by `committed`."""
+        """Windows*: FINAL is replicated first; `committed` then publishes the window."""
         self.log.propose(ready.entry)
 
     def _publish(self, ready: Ready) -> None:
@@ -291,11 +293,9 @@ class Master:
         if not ready.coverage.is_whole and not self.publication.earlier.may_be_partial(ready.key):
             return
         self._out += self.watchers.publish(without_panes(put))
-        if self.is_watched:
-            self._published.append(ready.as_window(self.publication.contents.publisher(ready.key[0])))
 
     def withdraw(self, put: Put) -> None:
-        """Windows*: one version per result. A window that is no result any more is withdrawn wherever it was published."""
+        """Windows*: one version per result. A window that is no longer a result is withdrawn from all its readers."""
         self.outbox.put(put)
         self._out += self.watchers.publish(put)
 
@@ -303,17 +303,10 @@ class Master:
         put = ready.as_put(self.job, self.ballot)
         self._out += self.outbox.open(put)
         self._out += self.watchers.publish(put)
-        if self.is_watched:
-            self._published.append(ready.as_window(self.publication.contents.publisher(ready.key[0])))
-
-    def take_published(self) -> list[Window]:
-        """Windows for the watcher on this node, in order, once each."""
-        out, self._published = self._published, []
-        return out
 
     def _retire(self) -> None:
-        """Retire in steps of a sixteenth of retention: an entry for each pane would cost as much as the panes. Proposed lines are
-        published first: after Retire they would be in no window, and not counted as late."""
+        """Propose Retire in steps of a sixteenth of retention: an entry for each pane would cost as much as the panes. Proposed
+        lines are published first: after Retire they would be in no window, and would not be counted as late."""
         self.publication.has_ledgers = self.outbox.has_ledgers and not self._ledgers
         least = self.ahead.retained_us + self.spec.keep_us // 16 + 1
         before = self.publication.retire_at(self.outbox.oldest_us)
@@ -339,13 +332,13 @@ class Master:
     # ---- sinks ----
 
     def serve_sinks(self, sinks: Sequence[NodeId], now: int, fresh: Collection[NodeId] = ()) -> list[Effect]:
-        """Set the durable sinks of the present spec: the ledgers of new ones are requested at once, and those of `fresh`, which
-        have one lake more than before."""
+        """Set the durable sinks of the present spec, and request at once the ledgers of new ones and of `fresh`: sinks that have
+        one lake more than before."""
         self.outbox.serve(sinks, fresh)
         return self._end(now)
 
     def _reread(self, key: WindowKey, status: str) -> Put | Literal["later"] | None:
-        """Read a window for the outbox or a watcher, which did not keep its rows."""
+        """Read a window again for the outbox or a watcher, which do not keep rows."""
         if status == WITHDRAWN:
             return self.publication.withdrawn(key)
         ready = self.publication.reread(key)
@@ -401,7 +394,7 @@ class Master:
         return []
 
     def tick(self, now: int) -> list[Effect]:
-        """Publish windows that are due, split bundles parked for too long, repeat messages."""
+        """Publish windows that are due, split bundles that were parked for too long, repeat messages."""
         self.intake.expire(now)
         if self._is_time(self._emission.at, now, self._emit_us):
             self._emit(now)
@@ -415,7 +408,7 @@ class Master:
             self.roster.evict_silent(now)
             self.publication.settle()
             if self.log.room() > 0 and not self.amendments.is_under_way:
-                self._retire()  # also if no lines come, so that `_emit` is not called
+                self._retire()  # if no lines arrive, `_emit` is not called
         self.roster.add_wanted()
         return self._end(now)
 
@@ -425,7 +418,7 @@ class Master:
 
     @property
     def deadline(self) -> int | None:
-        """When `tick` has work next."""
+        """The next time at which `tick` has work."""
         times = [
             self._emission.at,
             self._read_at,

@@ -1,4 +1,4 @@
-"""Bundles that are ahead of the committed positions wait here for the missing ones: bounded in bytes and in time."""
+"""Bundles that are ahead of the committed positions and wait for the missing ones: bounded in bytes and in time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from elf.srt.messages.sizes import bundle_bytes
 
 
 class Parked(NamedTuple):
-    """A bundle, the child that sent it, its size, and since when it waits."""
+    """A bundle, the child that sent it, its size, and when its wait began."""
 
     child: NodeId
     bundle: Bundle
@@ -20,7 +20,7 @@ class Parked(NamedTuple):
 
 
 class Parking:
-    """Parked bundles, oldest first. Rule 4: bounded bytes, and none waits longer than `park_us`.
+    """Parked bundles, oldest first. Rule 4: their bytes are bounded, and each waits at most `park_us`.
 
     Invariant (`check`): `nbytes` is the sum of their sizes, and at most the bound.
     """
@@ -66,7 +66,7 @@ class Parking:
 
     @property
     def deadline(self) -> int | None:
-        """When the wait of the oldest ends. O(parked)."""
+        """When the wait of the oldest bundle ends. O(parked)."""
         if not self._parked:
             return None
         return min(parked.since for parked in self._parked.values()) + self._park_us

@@ -1,7 +1,7 @@
-"""Entries that a master has proposed and the log does not have yet, and the answers that wait for them.
+"""Entries that a master has proposed and that are not committed yet, and the answers that wait for them.
 
-`ahead` holds the positions, roster and schedule after all proposed entries: bundles are judged against it, so that a second one
-does not wait for the first. Messages to others wait for the entries that were proposed before them (rule 6*).
+`ahead` holds the positions, roster and schedule after all proposed entries. Bundles are compared with it, so that a second bundle
+need not wait until the first is committed. Messages to other nodes wait for the entries that were proposed before (rule 6*).
 
 Prior art: the commit rule is that of a log of a replicated state machine (Viewstamped Replication).
 """
@@ -19,14 +19,14 @@ from elf.jobmaster.windows.windows import starts_of
 from elf.srt.messages.messages import Micros
 
 ROOM_KEPT = 16
-"""Entries that bundles, windows and workers leave free for changes of the job and for retention."""
+"""The number of entries that are reserved for changes of the job and for retention."""
 
 Answer = Callable[..., None]
 
 
 class Proposals:
     """propose: appends an entry to the log and returns its index. room: the number of entries that may be proposed now; without
-    room bundles wait. index: that of the log's last entry.
+    room bundles wait. index: the index of the log's last entry.
 
     Invariants (`check`): answers wait in the order of the log, and `nbytes` is the size of the proposed bundles.
     """
@@ -49,12 +49,12 @@ class Proposals:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the log has all proposed entries."""
+        """Whether all proposed entries are committed."""
         return self._committed == self._proposed
 
     @property
     def has_room(self) -> bool:
-        """Whether bundles may be proposed: while replicas are slow, bundles wait."""
+        """Whether bundles may be proposed; they wait while replicas are slow."""
         return self.room() > ROOM_KEPT and self.nbytes <= self._bytes_max
 
     def propose(self, entry: AnyEntry, nbytes: int = 0) -> int:
@@ -80,14 +80,14 @@ class Proposals:
         return first
 
     def when_committed(self, answer: Answer, *about: Any) -> None:
-        """Rule 6*: call `answer`, which acknowledges, multicasts or publishes, once the log has all entries proposed by now."""
+        """Rule 6*: call `answer`, which acknowledges, multicasts or publishes, when all entries proposed by now are committed."""
         if self._proposed <= self._committed:
             answer(*about)
         else:
             self._answers.append((self._proposed, answer, about))
 
     def committed(self, index: int) -> None:
-        """The log has the entry `index`: call the answers that waited for it."""
+        """The entry `index` is committed: call the answers that waited for it."""
         self._committed = index
         while self._weighed and self._weighed[0][0] <= index:
             self.nbytes -= self._weighed.popleft()[1]

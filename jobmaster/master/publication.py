@@ -1,16 +1,16 @@
-"""The windows of a job at its master: which have changed, which are due, and their contents.
+"""The windows of a job at its master: which of them have changed, which are due, and their contents.
 
     panes change --> changed --emit interval--> open, published once (nothing is logged)
                                    |
                                    +-- due --> FINAL proposed (rows kept) --committed--> final or revised, sent until acknowledged
 
-A window is due when all expected workers are done with it; or when more than half have been for `hold_us_max`, and more than half
-of the roster has reported under this ballot. A final window that changes, or whose coverage grows to the whole, is proposed
-again. A window that a sink holds from before this log began (it was rebuilt) is sent there, and to watchers, only with whole
-coverage (`outbox`); it is due with less only when no missing worker can still come.
+A window is due when all expected workers are done with it; or when more than half have been done for `hold_us_max`, and more than
+half of the roster has reported under this ballot. A final window that changes, or that is due again with higher coverage, is
+proposed again. If this log was rebuilt, a window that a sink holds from before is sent to that sink, and to watchers, only with
+whole coverage (`outbox`); it is due with less only when no missing worker can still report.
 
-A change of the schedule may leave published windows without a version that covers them: they are withdrawn by a message of their
-own at a higher revision, including those that only a sink's ledger has.
+A change of the schedule may leave published windows without a version that covers them. A message of its own, at a higher
+revision, withdraws each of them, including those that only a sink's ledger has.
 """
 
 from __future__ import annotations
@@ -66,20 +66,22 @@ class Publication:
         self.has_ledgers = True
         """Whether every durable sink has reported its ledger."""
         self._retire_delay = -(-parameters.transfer_us_max // (emit_us or parameters.emit_us))
-        """For this many emit intervals, windows that a sink may lack are not retired."""
-        self._emitted_at = 0  # the log's index at the last one
+        """The number of emit intervals for which windows that a sink may lack are not retired."""
+        self._emitted_at = 0  # the log's index at the last emission
         self._final_until: Micros | None = None
         self._settled_us: Micros = BEFORE_ALL
-        """No worker will report lines before it; known also without lines, and for jobs without windows."""
-        self._opened: dict[WindowKey, Micros] = {}  # published as open and not final yet, and their ends
+        """No worker will report lines before this time; also known without lines, and for jobs without windows."""
+        self._opened: dict[
+            WindowKey, Micros
+        ] = {}  # windows published as open and not final yet -> their ends
         self._withdrawn: dict[WindowKey, Put] = {}
         self._rests: dict[WindowKey, int] = {}
-        """Large open windows, and for how many emit intervals they are not read."""
+        """Large open windows -> for how many more emit intervals they are not read."""
 
     # ---- changes ----
 
     def resume(self) -> None:
-        """Find the state's windows that are not final, or have changed since."""
+        """Find the state's windows that are not final, or have changed since they were."""
         for version, touched in self.state.touched.items():
             self.touch(version, touched)
         finals = self.state.finals
@@ -116,7 +118,7 @@ class Publication:
                     self._unsettled.touch(key, is_final=key in finals)
 
     def accepted(self, index: int, entry: Accept) -> None:
-        """A bundle's panes changed; if it had lines past retention, so did the pane that counts them."""
+        """A bundle's panes changed, and, if it had lines past retention, the pane that counts them."""
         retained = self.state.positions.retained_us
         for version, part in entry.parts.items():
             panes = part.rows[1].pane.tolist()
@@ -140,8 +142,8 @@ class Publication:
         self._final_until = end if self._final_until is None else max(end, self._final_until)
 
     def schedule_changed(self, index: int) -> tuple[list[Put], list[Put]]:
-        """CONTROL at `index`: removed versions have no windows; windows whose panes were dropped have changed. Returns the
-        withdrawals: (of final windows, of windows that were published as open)."""
+        """CONTROL at `index`: removed versions have no windows; windows whose panes were dropped have changed. Returns two lists
+        of withdrawals: of final windows, and of windows that were published as open."""
         known = self.state.touched
         self.contents.reading = None
         self._unsettled.keep_only(self.state.touched.keys())
@@ -200,7 +202,7 @@ class Publication:
             del self._held_since[key]
 
     def _is_over(self, key: WindowKey) -> bool:
-        """Whether a window will never be published again: a removed version may come back, and its revisions continue."""
+        """Whether a window will never be published again. A removed version may come back; its revisions then continue."""
         if key[0] in self.state.touched:
             return self.state.is_past(*key)
         return key[1] < self.state.positions.retained_us - self.state.positions.longest_us
@@ -208,8 +210,8 @@ class Publication:
     def ledger_reported(
         self, entries: Sequence[tuple[WindowKey, Revision, int]], is_late: bool = False
     ) -> list[Put]:
-        """A durable sink's ledger: windows that differ there are logged and published again; returns withdrawals of those that
-        are no results. is_late: the sink was added after this master began, and so lacks windows that it published before."""
+        """A durable sink reported its ledger: windows that differ there are logged and published again. Returns withdrawals of
+        those that are no results. is_late: the sink was added after this master began, and lacks what was published before."""
         ledger = {key: (revision, digest) for key, revision, digest in entries}
         results = {key: held for key, held in ledger.items() if held[1] != NO_ROWS}
         for key in self.earlier.report(results):
@@ -243,10 +245,10 @@ class Publication:
     def emit(
         self, now: int, has_majority: bool, finals_max: int, with_open: bool = True
     ) -> tuple[list[Ready], list[Ready]]:
-        """(at most `finals_max` windows to log as final; windows to publish as open), in time order for each version. Without
-        `with_open`, open windows are not read."""
+        """Returns at most `finals_max` windows to log as final, and the windows to publish as open; each in time order for each
+        version. Without `with_open`, open windows are not read."""
         progress = self.settle()
-        # While the log makes no progress, reported ledgers wait too.
+        # While the log makes no progress, reported ledgers wait too, so the delay must not run down.
         if self.state.index != self._emitted_at:
             self._emitted_at = self.state.index
             self._retire_delay -= 1
@@ -259,7 +261,7 @@ class Publication:
                 if key in self._pending:
                     continue
                 if len(due) >= finals_max:
-                    return self._pend(due), opened
+                    return self._keep_due(due), opened
                 ready = self._final(key, progress, now, has_majority)
                 if isinstance(ready, Ready):
                     due.append(ready)
@@ -271,10 +273,10 @@ class Publication:
                     and self.earlier.may_be_partial(key)
                 ):
                     opened += self._open(key, progress)
-        return self._pend(due), opened
+        return self._keep_due(due), opened
 
     def _open(self, key: WindowKey, progress: Progress) -> list[Ready]:
-        """Read an open window. A large one is then not read for as many emit intervals as it took steps."""
+        """Read an open window. A large one is then not read again for as many emit intervals as its reading took steps."""
         if self._rests.get(key):
             self._rests[key] -= 1
             return []
@@ -284,8 +286,8 @@ class Publication:
         self._opened[key] = key[1] + self.state.shape(key[0]).size_us
         return [ready]
 
-    def _pend(self, due: list[Ready]) -> list[Ready]:
-        """Keep the windows that are due: they are published, and read again, only when the log has them."""
+    def _keep_due(self, due: list[Ready]) -> list[Ready]:
+        """Keep the windows that are due. They are published, and may be read again, only when the log has them."""
         for ready in due:
             self._pending[ready.key] = ready
         return due
@@ -309,9 +311,9 @@ class Publication:
                 return LATER  # the committed `Serve` says which windows earlier masters may have published as final
             return self._read(key, self._first_status(key), coverage)
         is_due = self._is_due(key, progress, coverage, now, has_majority)
-        if not self._unsettled.has_changed(key) and not self._is_filled(key, coverage, is_due):
+        if not self._unsettled.has_changed(key) and not self._has_more_coverage(key, coverage, is_due):
             return None
-        if self._is_worse(coverage, known) and not is_due:
+        if self._has_less_coverage(coverage, known) and not is_due:
             return None
         ready = self._read(key, "revised", coverage)
         if not isinstance(ready, Ready):
@@ -328,16 +330,17 @@ class Publication:
         return ready
 
     def _first_status(self, key: WindowKey) -> str:
-        """Rule Final*: a window that is final for the first time in this log may be a revision of a result that readers have."""
+        """Rule Final*: the status of a window that is final in this log for the first time: "revised" if readers may have a final
+        result of it."""
         due_us = self.state.covers(*key)[1] + self.lateness_us
         is_known = self.earlier.has(key) or self.state.was_final(key) or self.elsewhere.may_have(due_us)
         return "revised" if is_known else "final"
 
-    def _is_worse(self, coverage: Coverage, known: Published) -> bool:
-        """Whether coverage fell because of an open lane: its lines are awaited as long as those of a window not final yet."""
+    def _has_less_coverage(self, coverage: Coverage, known: Published) -> bool:
+        """Whether coverage fell, because of an open lane. Then the window waits for lines like one that is not final yet."""
         return coverage.passed * known.expected < known.passed * coverage.expected
 
-    def _is_filled(self, key: WindowKey, coverage: Coverage, is_due: bool) -> bool:
+    def _has_more_coverage(self, key: WindowKey, coverage: Coverage, is_due: bool) -> bool:
         """Whether coverage has grown since the window was published, and the window is due again."""
         return key in self._partial and coverage.passed > self.state.finals[key].passed and is_due
 
@@ -359,14 +362,14 @@ class Publication:
         return now - since >= self._parameters.hold_us_max and has_majority
 
     def _may_be_older(self, key: WindowKey) -> bool:
-        """Whether a sink that has not reported its ledger may hold the window from before this log began. The log began with the
-        oldest pane retained then (`changes.first_entry`), so the time of that is known up to two windows' lengths."""
+        """Whether a sink that has not reported its ledger may hold the window from before this log began. The log began at the
+        oldest pane retained at that time (`changes.first_entry`), so it is known when, to within two windows' lengths."""
         size = self.state.shape(key[0]).size_us
         span = self.keep_us + self.lateness_us + 2 * size
         return not self.has_ledgers and key[1] + size <= self.state.positions.since_us + span
 
     def _read(self, key: WindowKey, status: str, coverage: Coverage) -> Ready | Literal["later"]:
-        """Read a window. `LATER`: it is large and being read, or another window is."""
+        """Read a window. Returns `LATER` while this window, or another one, is large and still being read."""
         is_open = status == "open"
         found = self.contents.of(key, exact=not is_open, with_panes=not is_open)
         if found is None:
@@ -388,12 +391,12 @@ class Publication:
     # ---- committed and read again ----
 
     def next_revision(self, key: WindowKey) -> Revision:
-        """Windows*: a revision is (epoch, node, n), compared in order: a later master's is higher, whatever its count."""
+        """Windows*: a revision is (epoch, maker, n), compared in order: a later master's is higher, whatever its n."""
         n = self._counts[key] = self._counts.get(key, 0) + 1
         return (*self.ballot, n)
 
     def committed(self, entry: Final) -> Ready | None:
-        """FINAL is in the log: returns the window that was read for it, to be published now."""
+        """FINAL is in the log. Returns the window that was read for it, to be published now."""
         key = (entry.version, entry.start)
         if key in self.state.finals:
             self._note_final(key, self.state.finals[key])
@@ -404,8 +407,8 @@ class Publication:
         return ready if entry.version in self.state.touched else None  # an earlier entry removed the version
 
     def reread(self, key: WindowKey) -> Ready | Literal["later"] | None:
-        """Read a final window again, as the log has it. `LATER` while it is being read; None if its panes have changed since:
-        then it is published anew, even if its coverage fell."""
+        """Read a final window again, as the log has it. Returns `LATER` while it is being read, and None if its panes have
+        changed since: then it is published anew, even if its coverage fell."""
         known = self.state.finals.get(key)
         if known is None or self.state.is_past(*key) or key in self._pending:
             return None
@@ -421,7 +424,7 @@ class Publication:
         return self._ready(key, known.status, known.revision, coverage, content, known.at)
 
     def newest_finals(self, since_us: Micros, back: int) -> list[WindowKey]:
-        """Final windows that start at `since_us` or later, and the newest `back` before, in order of time. O(n log n)."""
+        """The final windows that start at `since_us` or later, and the `back` newest before that, in time order. O(n log n)."""
         shown = (
             key
             for key, known in self.state.finals.items()
@@ -432,7 +435,7 @@ class Publication:
         return finals[max(0, before - back) :]
 
     def republish_open(self) -> None:
-        """A watcher is new: publish all open windows at the next emit interval, though they have not changed."""
+        """For a new watcher: publish all open windows at the next emit interval, even those that have not changed."""
         self._unsettled.mark_unfinal()
 
     # ---- retention ----
@@ -444,10 +447,10 @@ class Publication:
         return progress
 
     def retire_at(self, unsent_us: Micros = AFTER_ALL) -> Micros | None:
-        """The time before which panes and positions may be dropped: `keep_us` behind the last final window (without windows, or
-        lines in them: behind all workers), and before all windows that are not final; also before windows that changed since,
-        lines to be read again and windows that a sink has not acknowledged (`unsent_us`: where the oldest starts), but at most
-        `keep_us` more."""
+        """The time before which panes and positions may be dropped: `keep_us` behind the last final window (behind all workers
+        if there are no windows, or no lines in them), and before all windows that are not final. For windows that changed since,
+        for lines to be read again, and for windows that a sink has not acknowledged, it is up to `keep_us` earlier. unsent_us:
+        the start of the oldest window that a sink has not acknowledged."""
         done = max(self._settled_us, BEFORE_ALL if self._final_until is None else self._final_until)
         if not 0 <= done < AFTER_ALL >> 1:
             return None
@@ -466,8 +469,8 @@ class Publication:
         return min(bounds)
 
     def oldest_open(self, now: Micros) -> Micros:
-        """Start of the newest version's oldest window that is not final; of the present window if there is none. A window that
-        was final before the log began anew still is, though it is not whole again yet."""
+        """The start of the newest version's oldest window that is not final, or of the present window if there is none. A window
+        that was final before the log was rebuilt counts as final, even while workers still read it again."""
         version = self.state.schedule[-1].version
         shape = self.state.shape(version)
         if not shape.pane_us:

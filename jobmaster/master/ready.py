@@ -1,4 +1,4 @@
-"""A window that was read and is ready to be published: as an entry of the log, for sinks and watchers, and for a local reader."""
+"""A window that was read and is ready to be published: as an entry of the log, and for sinks and watchers."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ import msgspec
 from elf.jobmaster.log.entries import Final, Revision
 from elf.jobmaster.log.job_state import WindowKey
 from elf.jobmaster.master.window_rule import Coverage
-from elf.jobmaster.windows.result import Lines, Window
-from elf.jobmaster.windows.windows import Publisher
+from elf.jobmaster.windows.result import Lines
 from elf.srt.messages.ids import JobId
 from elf.srt.messages.messages import Ballot, Micros
 from elf.srt.messages.results import PaneParts, Put
 
 
 class Ready(msgspec.Struct, frozen=True):
-    """A window's result, read at entry `at`. size_us: the window's; 0 for the one window of a query without windows."""
+    """A window's result, read at entry `at`. size_us: the window's size; 0 for the one window of a query without windows."""
 
     key: WindowKey
     size_us: Micros
@@ -57,12 +56,3 @@ class Ready(msgspec.Struct, frozen=True):
             self.rows,
             self.panes,
         )
-
-    def as_window(self, publisher: Publisher) -> Window:
-        """The window for the local watcher. The node of its revision is the id as a number."""
-        epoch, node, n = self.revision
-        revision = (epoch, int.from_bytes(node), n)
-        start = self.key[1] if self.size_us else None
-        made = publisher.window(start, self.rows, self.lines, self.status, revision)
-        passed, expected = self.coverage
-        return msgspec.structs.replace(made, agents_reporting=passed, agents_expected=expected)

@@ -2,16 +2,16 @@
 
 | what happens | entry |
 |---|---|
-| an agent advertises the source, or a worker without an advert asks or reports | ADD, from when it was there |
+| an agent advertises the source, or a worker without an advert says hello or reports | ADD, from the time it began |
 | a worker says goodbye, its last line committed by this master | LEAVE |
-| an agent left while another log was served | GONE: its windows count it as missing |
+| a worker left while another log was served | GONE: its windows count it as missing |
 | its certificate is revoked, or it was silent for `forget_us` | FORGET |
 
-A worker gets its positions (Welcome), or may leave (Farewell), when the log has the entries that were proposed before.
+A worker gets its positions (Welcome), or may leave (Farewell), when the entries that were proposed before are committed.
 
-Invariants (`check`): all workers that are expected (by proposed entries too), or wait to be, are known; those that wait are not
-on the roster yet, nor banned; only known workers have reported; workers that asked wait for the log; a majority is recorded at
-most twice, and the second time when the log has the first.
+Invariants (`check`): all workers that are expected (by proposed entries too), or are yet to be proposed, are known; the latter
+are neither on the roster nor banned; only known workers have reported; hellos are kept only while they wait for the log; a
+majority is recorded at most twice, and the second time only after the first is committed.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ from elf.srt.messages.messages import Ballot, Farewell, Goodbye, Hello, Micros, 
 
 
 class Roster:
-    """Maintains the roster under `ballot`. add_effect: adds an effect to the call. is_new: the log began with this master,
-    which therefore does not know earlier workers. Memory: one entry per worker."""
+    """Maintains the roster under `ballot`. add_effect: adds an effect to the current call. is_new: the log began with this
+    master, which therefore does not know earlier workers. knows_agents(was_served): whether the directory has the adverts of
+    all members that this node knows, and if the job was served before, of another agent. Memory: one entry per worker."""
 
     def __init__(
         self,
@@ -41,9 +42,12 @@ class Roster:
         source: str,
         forget_us: int,
         add_effect: Callable[[Effect], None],
+        knows_agents: Callable[[bool], bool] = lambda was_served: True,
     ) -> None:
         self.job, self.ballot, self.source = state.job, ballot, source
         self.is_new = False
+        self._knows_agents = knows_agents
+        self._was_complete = False
         self.eviction = Eviction(forget_us)
         self._state, self._log, self._add_effect = state, log, add_effect
         self._reported: set[NodeId] = set()  # under this ballot
@@ -51,12 +55,12 @@ class Roster:
         self._known = {
             worker for worker, member in members if member.until_us == AFTER_ALL or member.has_left
         }
-        self._wanted: dict[NodeId, Micros] = {}  # expected from then on; not proposed yet
-        self._asked: dict[NodeId, Hello] = {}  # the last hello of each worker that waits for the log
-        self._banned: set[NodeId] = set()  # not expected again, even if lines of theirs still arrive
+        self._wanted: dict[NodeId, Micros] = {}  # worker -> from when it is expected; ADD not proposed yet
+        self._asked: dict[NodeId, Hello] = {}  # the last hello of each worker whose Welcome waits for the log
+        self._banned: set[NodeId] = set()  # not expected again, even if lines of these workers still arrive
         self._to_forget: set[NodeId] = set()  # banned; FORGET not proposed yet
         self._majorities_recorded = 0  # number of proposed `Proven` entries
-        self._looked = 0  # how many workers had reported when the majority was last computed
+        self._looked = 0  # number of workers that had reported when the majority was last computed
 
     # ---- expected workers ----
 
@@ -101,18 +105,28 @@ class Roster:
         return member is None or (member.until_us != AFTER_ALL and advert.since_us >= member.until_us)
 
     def _expected_from(self, since_us: Micros) -> Micros:
-        """A log that begins anew does not know earlier workers: all are expected from its beginning."""
+        """From when a worker is expected. A new log does not know earlier workers: it expects all from its beginning."""
         began = self._log.ahead.since_us
         return began if self.is_new else max(began, since_us)
 
     def reported(self, contributions: Iterable[Slot]) -> None:
-        """The log has contributions of these workers that were cut under this ballot."""
+        """These contributions, which their workers cut under this ballot, are committed."""
         known = self._known
         if len(self._reported) < len(known):
             self._reported.update(slot[0] for slot in contributions if slot[0] in known)
 
+    @property
+    def is_complete(self) -> bool:
+        """Rule Roster*: whether windows can be whole. The agents in the directory are expected. It is incomplete until this node
+        has compared it with another node's: after a lost disk, members are known before their adverts."""
+        if self._was_complete:
+            return True
+        is_added = self._state.positions.roster.keys() == self._log.ahead.roster.keys()
+        self._was_complete |= is_added and not self._wanted and self._knows_agents(self.ballot[0] > 1)
+        return self._was_complete
+
     def retired(self) -> None:
-        """Forget the workers that left the roster because retention has passed their lines."""
+        """Forget the workers that are no longer on the roster because retention has passed their lines."""
         self._known &= self._log.ahead.roster.keys() | self._wanted.keys()
         self._reported &= self._known
 
@@ -121,15 +135,15 @@ class Roster:
         return worker in self._reported
 
     def has_majority(self) -> bool:
-        """Windows*: a master may close a window with less than all only if more than half of the roster reported under its
-        ballot."""
+        """Windows*: whether more than half of the roster has reported under this ballot. Only then may this master make a window
+        final that lacks workers."""
         members = self._state.positions.roster
         active = [worker for worker, member in members.items() if member.until_us == AFTER_ALL]
         heard = sum(1 for worker in active if worker in self._reported)
         return 2 * heard > len(active)
 
     def record_majority(self) -> None:
-        """Rule 7*: append `Proven` when more than half have reported under this ballot, and again when that is in the log."""
+        """Rule 7*: append `Proven` when more than half have reported under this ballot, and again when that is committed."""
         if self._majorities_recorded == 2 or not self._log.has_room:
             return
         if self._state.proven[1] == self.ballot if self._majorities_recorded else self._has_new_majority():
@@ -137,21 +151,21 @@ class Roster:
             self._log.propose(Proven(self.ballot))
 
     def _has_new_majority(self) -> bool:
-        """Workers that are expected and not yet on the roster count as silent. O(roster) after a report or a possible
-        departure."""
+        """Whether more than half of the roster has reported; False while workers have yet to be added to it. O(roster) after a
+        report or a possible departure, otherwise O(1)."""
         if len(self._reported) == self._looked or self._wanted:
             return False
         self._looked = len(self._reported)
         return self.has_majority()
 
     def look_again(self) -> None:
-        """Workers may have left: more than half of the others may have reported."""
+        """Compute the majority again: workers may have left, and more than half of the others may have reported."""
         self._looked = -1
 
     # ---- hello and goodbye ----
 
     def hello(self, message: Hello, now: int) -> None:
-        """A worker asks for its positions."""
+        """A worker requests its positions."""
         if message.worker in self._banned:
             return
         if message.worker not in self._known:
@@ -164,7 +178,7 @@ class Roster:
                 self._log.when_committed(self._welcome, message.worker)
 
     def _welcome(self, worker: NodeId) -> None:
-        """Files that the log does not know begin with the oldest retained pane: earlier lines cannot count."""
+        """Send the worker its positions. It reads unknown files from the oldest retained pane on: earlier lines cannot count."""
         message, positions = self._asked.pop(worker), self._state.positions
         lane, ends = positions.lane, positions.lane_ends_of(worker)
         lanes = ((lane.number, lane.from_us),) if lane is not None and ends else ()
@@ -177,15 +191,15 @@ class Roster:
         return message.ballot == self.ballot
 
     def goodbye(self, message: Goodbye, now: int) -> None:
-        """A worker leaves after its last line was committed. If another master committed it, maybe to another log, the worker
-        gets positions from which to read to the end once more."""
+        """A worker leaves after its last line was committed. If another master committed that line, maybe to another log, the
+        worker gets positions from which it reads to the end once more."""
         if not self.has_all_of(message):
             self.hello(Hello(message.job, message.worker, message.incarnation), now)
             return
         member = self._log.ahead.roster.get(message.worker)
         if member is not None and member.until_us == AFTER_ALL:
             if not self._log.has_room:
-                return  # the worker repeats its goodbye
+                return  # the worker will repeat its Goodbye
             self._log.propose(Left(message.worker, message.until_us, message.unread))
         self._log.when_committed(self._farewell, message.worker)
 
@@ -193,7 +207,7 @@ class Roster:
         self._add_effect(Send(worker, Farewell(self.job, worker)))
 
     def _note_gone(self, worker: NodeId, advert: AgentAdvert) -> None:
-        """Rule 8: a worker that left while another log was served is missing in this one, and windows count it as missing."""
+        """Rule 8: windows count a worker as missing that left while another log was served."""
         ahead = self._log.ahead
         member = ahead.roster.get(worker)
         is_here = member is not None and member.until_us == AFTER_ALL
@@ -206,7 +220,7 @@ class Roster:
     # ---- workers that are no longer expected ----
 
     def forget(self, worker: NodeId) -> None:
-        """The operator has revoked the worker's certificate: it will not come back."""
+        """The operator has revoked the worker's certificate: the worker will not come back."""
         if worker not in self._banned:
             self._banned.add(worker)
             self._to_forget.add(worker)
@@ -232,7 +246,10 @@ class Roster:
         """Rule "Windows": a worker that was silent for `forget_us` is no longer expected."""
         for worker in list(self.eviction.look(self._log.ahead.roster, self._state.watermarks, now)):
             if self._log.has_room:
-                text = f"{short(worker)} has been silent for too long: windows no longer expect it"
+                text = (
+                    f"{short(worker)} has been silent for too long: windows no longer expect it until it reports again; "
+                    "check that agent"
+                )
                 self._add_effect(Notice("forgotten", text, worker))
                 self._forget(worker)
 

@@ -9,7 +9,7 @@ from elf.srt.messages.messages import Micros
 
 
 class Unsettled:
-    """Their starts, by version. unfinal: without a FINAL in the log. changed: since they were last read."""
+    """The starts of such windows, by version. unfinal: not final in the log. changed: changed since they were last read."""
 
     def __init__(self) -> None:
         self.unfinal: dict[str, set[Micros]] = {}
@@ -30,12 +30,12 @@ class Unsettled:
             self.unfinal[key[0]].add(key[1])
 
     def mark(self, key: WindowKey, has_changed: bool = True) -> None:
-        """The window has to be read, or has been."""
+        """Record that the window has to be read; without `has_changed`, that it was read."""
         changed = self.changed.setdefault(key[0], set())
         (changed.add if has_changed else changed.discard)(key[1])
 
     def mark_unfinal(self) -> None:
-        """All windows that are not final have to be read."""
+        """Record that all windows that are not final have to be read."""
         for version, starts in self.unfinal.items():
             self.changed.setdefault(version, set()).update(starts)
 

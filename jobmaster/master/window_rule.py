@@ -1,8 +1,8 @@
 """When a window is final, and how many of the expected workers have reported. Pure: a state and times in, numbers out.
 
-*Expected(window)* are the roster's workers whose interval meets it. A worker is done with a window when its watermark has passed
-the window's end and the lateness, it has no open lane there, and lost no lines there. A worker that left, with its last line
-committed, is done with every window (except for lanes it did not read).
+*Expected(window)* are the roster's workers whose interval overlaps the window. A worker is done with a window when its watermark
+has passed the window's end and the lateness, it has no open lane there, and lost no lines there. A worker that left, with its
+last line committed, is done with every window, except where it has lines of a lane to read again.
 """
 
 from __future__ import annotations
@@ -54,16 +54,16 @@ class Progress:
 
     @property
     def highest(self) -> Micros:
-        """No worker is done with windows that end, with the lateness, past this."""
+        """No worker is done with a window if its end plus the lateness is past this time."""
         return int(self._done.max(initial=BEFORE_ALL))
 
     @property
     def lowest(self) -> Micros:
-        """All workers that are still expected have promised at least this."""
+        """The workers that are still expected have promised at least up to this time."""
         return int(self._done[~self._gone].min(initial=AFTER_ALL)) if not self._gone.all() else BEFORE_ALL
 
     def of_open(self, start: Micros, end: Micros) -> Coverage:
-        """How many workers have reached an open window: a line at its very start suffices (logs count whole seconds)."""
+        """How many workers have reached an open window. A line at its start suffices, because logs count whole seconds."""
         expected = self.expected(start, end)
         heard = self._without_lost(expected & (self._heard >= start), start, end)
         return Coverage(int(np.count_nonzero(heard)), int(np.count_nonzero(expected)))
@@ -75,24 +75,25 @@ class Progress:
         return Coverage(int(np.count_nonzero(done)), int(np.count_nonzero(expected)))
 
     def _without_lost(self, workers: NDArray[np.bool_], start: Micros, end: Micros) -> NDArray[np.bool_]:
-        """The workers without those that have lost lines of the window, or could not read them."""
+        """`workers` without those that have lost lines of the window, or could not read them."""
         for at, (low, high) in self._gaps:
             if (
                 low - self._lateness_us < end and high > start
-            ):  # lines that came within the lateness are lost too
+            ):  # lines that arrived within the lateness may be lost too
                 workers[at] = False
         return workers
 
     def has_majority(self, start: Micros, end: Micros) -> bool:
-        """Whether more than half of the expected workers are done with the window, and also of those that have not left: this can
-        hold at only one of two masters at a time, unless a worker has promised to both."""
+        """Whether more than half of the expected workers are done with the window, and more than half of those that have not
+        left. This can hold at only one of two masters, unless a worker has promised to both."""
         expected = self.expected(start, end)
         done = self._without_lost(expected & self.has_passed(end), start, end)
         both = ((done, expected), (done & ~self._gone, expected & ~self._gone))
         return all(2 * np.count_nonzero(some) > np.count_nonzero(of) for some, of in both)
 
     def have_all_passed(self, start: Micros, end: Micros) -> bool:
-        """Whether all expected workers are past the window: one that is not done with it has lost lines, and never will be."""
+        """Whether the watermarks of all expected workers have passed the window. A worker that is not done with it then has lost
+        lines of it, and never will be done."""
         return not (self.expected(start, end) & ~self.has_passed(end)).any()
 
     def is_settled(self, start: Micros, end: Micros) -> bool:
@@ -105,11 +106,12 @@ class Progress:
         return (self._from < end) & (self._until > start)
 
     def has_passed(self, end: Micros) -> NDArray[np.bool_]:
-        """The workers whose promise covers the window's end and the lateness."""
+        """The workers whose watermark has passed the window's end and the lateness."""
         return np.asarray(self._done >= end + self._lateness_us)
 
 
 def lanes_open(state: JobState) -> list[tuple[NodeId, Micros]]:
-    """Rule Lane*: the workers that have lines to read again, and from which time; no window there is whole before they have."""
+    """Rule Lane*: the workers that have lines to read again, and from which time. No window there is whole before they have
+    read them."""
     lane = state.positions.lane
     return [(worker, lane.from_us) for worker in lane.open] if lane is not None else []

@@ -6,7 +6,8 @@ without bound, the same text leads back to the same place in two ways: `(a+)+`, 
 necessary. The pattern becomes its position automaton (Glushkov 1961), and a repeat is refused where two different paths read one
 text and meet again, or where one step can be taken in two ways (Weber and Seidl 1991, criterion EDA).
 
-What remains is polynomial: `.*a.*b.*c` takes, on a text without a match, as many steps as its length to the power of its repeats.
+Matching a pattern that is not refused takes polynomial time: on a text of n characters without a match, a pattern with r repeats
+in a row, such as `.*a.*b.*c`, takes up to about n^r steps.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ STEPS_MAX = 200_000
 COPIES_MAX = 64
 """Counts up to this are written out; a higher one counts as a repeat without bound."""
 LOOPS_MAX = 4
-"""The same limit for a count over a part that itself holds a repeat without bound."""
+"""The same limit for a count over a part that itself contains a repeat without bound."""
 
 EXPONENTIAL = (
-    "a repeat within a repeat, like (a+)+, that can take the same text in many ways, so that matching could take for ever; "
-    "repeat it once, or begin each round with something that the inner repeat does not match"
+    "a repeat within a repeat, like (a+)+, that can match the same text in many ways, so that matching could take exponential "
+    "time; repeat it once, or begin each repetition with something that the inner repeat does not match"
 )
 TOO_LARGE = "counted repeats that are too large; use * or +"
 CATEGORIES = {
@@ -48,8 +49,8 @@ class _Exponential(Exception):  # noqa: N818
 
 
 class _Part(NamedTuple):
-    """A piece of a pattern: whether it can be empty, the positions that it can begin and end with, and whether it can be
-    empty in two ways, as `(a*)?` and `(|b*)`."""
+    """A piece of a pattern. nullable: it can match the empty text; twice: in two ways, as `(a*)?` and `(|b*)`. first, last: the
+    positions that a match can begin and end with."""
 
     nullable: bool
     first: list[int]
@@ -76,8 +77,9 @@ def refusal(pattern: str | bytes, flags: int = 0) -> str | None:
 
 
 class _Automaton:
-    """Positions in the order of the pattern, so a repeat's are a range of them. `masks`: the characters each reads, as bits
-    over an alphabet that distinguishes what the pattern distinguishes; `follow`: the positions that can come next."""
+    """Positions are numbered in the order of the pattern, so those of a repeat form a range. alphabet: representative characters,
+    at least one on each side of every boundary in the pattern. masks: the characters that each position reads, as bits over
+    `alphabet`. follow: the positions that can come after each position."""
 
     def __init__(self, parsed: Any) -> None:
         ends = {code + step for code in _codes(parsed) for step in (-1, 0, 1)}
@@ -86,7 +88,7 @@ class _Automaton:
         self.masks: list[int] = []
         self.follow: list[set[int]] = []
         self.loops = 0  # how many repeats without bound are being built
-        self.doubled = False  # within the outermost of them a step can be taken in two ways
+        self.doubled = False  # whether a step can be taken in two ways within the outermost of these
 
     # Building.
 
@@ -96,7 +98,7 @@ class _Automaton:
             part = self.item(str(item[0]), item[1], flags)
             self.link(whole.last, part.first)
             if (part.twice and whole.first) or (whole.twice and part.first):
-                self.doubled = True  # each round of the repeat around it
+                self.doubled = True  # in each repetition of the enclosing repeat
             whole = _Part(
                 whole.nullable and part.nullable,
                 whole.first + part.first if whole.nullable else whole.first,
@@ -133,7 +135,7 @@ class _Automaton:
                 str(value) == "AT_END" and not flags & re.MULTILINE
             ):
                 return THE_END
-        return NOTHING  # it reads nothing
+        return NOTHING  # the item reads no character
 
     def position(self, mask: int) -> _Part:
         if len(self.masks) >= POSITIONS_MAX:
@@ -163,7 +165,7 @@ class _Automaton:
         return part, mask
 
     def atomic(self, items: Any, flags: int, *, nullable: bool = False) -> _Part:
-        """An atomic or possessive part, which never backtracks: as one character of it."""
+        """An atomic or possessive part as one position that reads any of its characters, since it never backtracks."""
         part, mask = self.apart(items, flags)
         one = self.position(mask)
         return one._replace(nullable=nullable or part.nullable)
@@ -186,7 +188,7 @@ class _Automaton:
         first: list[int] = []
         last: list[int] = []
         exits: list[int] = []
-        nullable, twice = True, False  # what was written so far
+        nullable, twice = True, False  # of what was written so far
         for number in range(1, most + 1):
             part = self.sequence(items, flags)
             self.link(last, part.first)
@@ -297,7 +299,7 @@ def _codes(node: Any) -> Iterator[int]:
 
 
 def _endless(node: Any) -> Iterator[bool]:
-    """True for each repeat without bound (or as good as that) in a parsed pattern."""
+    """True for each repeat in a parsed pattern that has no bound, or one above `COPIES_MAX`."""
     for kind, value in node:
         match str(kind):
             case "MAX_REPEAT" | "MIN_REPEAT":

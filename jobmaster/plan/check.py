@@ -1,8 +1,7 @@
-"""Validation of plans. Every byte from a peer is hostile until it has passed here.
+"""Validation of plans. Bytes from a peer are untrusted until `problem` has checked them.
 
 Types, operands and names are checked against `signatures`, indices against their lists, and all sizes against the bounds
-below, so that evaluating a plan takes bounded stack and memory per line. Each check returns what is wrong as text, "" for
-nothing.
+below, so that evaluating a plan takes bounded stack and memory per line. Each check returns the problem as text, "" for none.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ TEXT_CHARS_MAX = 64 * 1024
 SIZE_US_MAX = 366 * 86_400_000_000
 PANE_US_MIN = 1_000
 PANES_MAX = 10_000
-"""Panes of one window: a group is kept once in each of them."""
+"""Panes of one window: each pane has a row for each of its groups."""
 
 _INT64 = 2**63
 _REDUCES = {
@@ -60,7 +59,7 @@ _EXACT = (FamilyKind.EXACT_SUM, FamilyKind.EXACT_SUM_SQUARES)
 
 
 def shape(function: str, type: SqlType) -> tuple[tuple[Reduce, ...], tuple[FamilyKind, ...]] | None:
-    """The accumulators and families that an aggregate over `type` reads, in its order; None for an unknown one."""
+    """The accumulators and families that an aggregate over `type` reads, in the order of `Aggregate`; None if unknown."""
     if function not in _REDUCES:
         return None
     reduces, kinds = _REDUCES[function], _FAMILIES.get(function, ())
@@ -85,16 +84,16 @@ def aggregate_type(function: str, type: SqlType, many: bool = False) -> SqlType:
 
 def window_problem(window: WindowSpec) -> str:
     if window.size_us <= 0 or window.slide_us <= 0:
-        return "a window's size and slide are above zero"
+        return "a window's size and slide must be above zero"
     if window.slide_us > window.size_us:
         return "the slide is longer than the window, so lines between windows would be lost"
     if window.size_us > SIZE_US_MAX:
-        return "a window is at most 366 days long"
+        return "a window may be at most 366 days long"
     if window.pane_us < PANE_US_MIN or window.pane_us % PANE_US_MIN:
-        return "windows and slides are whole milliseconds"
+        return "windows and slides must be whole milliseconds"
     if window.size_us // window.pane_us > PANES_MAX:
         panes = window.size_us // window.pane_us
-        return f"the window has {panes:,} panes of gcd(size, slide), the most is {PANES_MAX:,}"
+        return f"the window has {panes:,} panes of gcd(size, slide); the limit is {PANES_MAX:,}"
     return ""
 
 
@@ -125,13 +124,13 @@ def _sizes(plan: Plan) -> str:
     }
     for name, items in lists.items():
         if len(items) > LIST_MAX:
-            return f"it has {len(items):,} {name}, the most is {LIST_MAX}"
+            return f"the query has {len(items):,} {name}; the limit is {LIST_MAX}"
     if len(plan.order) > 2 * LIST_MAX:
-        return f"it orders by {len(plan.order):,} expressions, the most is {2 * LIST_MAX}"
+        return f"the query orders by {len(plan.order):,} expressions; the limit is {2 * LIST_MAX}"
     if len(plan.sql) > TEXT_CHARS_MAX or len(plan.source) > NAME_CHARS_MAX:
-        return "its text is too long"
+        return "the text of the query or the name of its source is too long"
     if not plan.select or not plan.accumulators:
-        return "it selects nothing" if not plan.select else "it has no accumulator"
+        return "the query selects nothing" if not plan.select else "the plan has no accumulator"
     if plan.limit is not None and not 0 <= plan.limit < 2**31:
         return f"LIMIT {plan.limit} is out of range"
     return ""
@@ -149,7 +148,7 @@ def _columns(plan: Plan) -> str:
             return f"one of the {what} has a name of more than {NAME_CHARS_MAX:,} characters"
     for column in plan.columns:
         if not _is_scalar(column.type) or not column.name or column.name.startswith("#"):
-            return f"the column {column.name!r} is wrong"
+            return f"the column {column.name!r} has an invalid name or type"
     return ""
 
 
@@ -183,17 +182,18 @@ class _Walk:
         if depth > DEPTH_MAX:
             return f"an expression is nested more than {DEPTH_MAX} levels deep"
         if self.nodes > NODES_MAX:
-            return f"it has more than {NODES_MAX:,} operations"
+            return f"the query has more than {NODES_MAX:,} operations"
         if isinstance(node, Literal):
-            return "" if _is_value(node) else f"a literal is no {node.type}"
+            return "" if _is_value(node) else f"a literal is not a valid {node.type}"
         if isinstance(node, Column):
-            return "" if self.names.get(node.name) == node.type else f"the column {node.name!r} is not there"
+            known = self.names.get(node.name) == node.type
+            return "" if known else f"the column {node.name[:40]!r} does not exist, or has another type"
         for operand in node.arguments:
             wrong = self.check(operand, depth + 1)
             if wrong:
                 return wrong
         if not _is_scalar(node.type):
-            return f"{node.function[:40]} gives no {node.type}"
+            return f"{node.function[:40]!r} cannot return {node.type}"
         if signatures.result_type(node.function, node.arguments, node.type) != node.type:
             return f"{node.function[:40]!r} is unknown, or does not take these operands"
         return ""
@@ -245,10 +245,10 @@ def _result_names(plan: Plan) -> dict[str, SqlType]:
 def _aggregates(plan: Plan) -> str:
     for accumulator in plan.accumulators:
         if not _is_accumulator(accumulator):
-            return f"an accumulator cannot be {accumulator.reduce.value} of its input"
+            return f"an accumulator cannot compute {accumulator.reduce.value} of its input"
     for family in plan.families:
         if not _is_family(family):
-            return f"a family cannot be {family.kind.value} of its inputs"
+            return f"a {family.kind.value} family does not take its inputs"
     for aggregate in plan.aggregates:
         if not _is_aggregate(plan, aggregate):
             return f"the aggregate {aggregate.function[:40]!r} does not fit its accumulators"
@@ -318,11 +318,11 @@ def _outputs(plan: Plan) -> str:
     if any(not _is_key(key.expression.type) for key in plan.keys):
         return "a key does not fit 64 bits"
     if any(output.type != output.expression.type for output in plan.select):
-        return "an output's type is not its expression's"
+        return "the type of an output differs from that of its expression"
     if any(order.expression.type.kind not in signatures.SCALARS for order in plan.order):
-        return "it is ordered by something without an order"
+        return "ORDER BY contains an expression without an order"
     ordered = {order.expression for order in plan.order}
     for at, key in enumerate(plan.keys):
         if Column(f"#k{at}", key.expression.type) not in ordered:
-            return f"its order is not total: the key {key.name} is missing"
+            return f"the order is not total: the key {key.name[:40]!r} is missing"
     return ""

@@ -33,16 +33,18 @@ def decode(data: bytes) -> Plan:
     functions, operands of a wrong type, indices out of range, sizes beyond the bounds of `check`. O(size of the data).
     """
     if len(data) > PLAN_BYTES_MAX:
-        raise PeerError(f"a plan of {len(data):,} bytes was refused; the most is {PLAN_BYTES_MAX:,}")
+        raise PeerError(f"a plan of {len(data):,} bytes was refused; the limit is {PLAN_BYTES_MAX:,}")
     if not data.startswith(MAGIC):
-        raise PeerError("a plan was refused: it does not begin as one, or comes from another version of elf")
+        raise PeerError("a plan was refused: its first bytes are not those of a plan of this version of elf")
     from elf.jobmaster.plan.check import problem
 
     try:
         plan = _decoder.decode(memoryview(data)[len(MAGIC) :])
         wrong = problem(plan)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise PeerError(f"a plan was refused: {error}") from None
+        # The error may quote a text of the peer: one line of bounded length, without control characters.
+        reason = str(error)[:200].encode("unicode_escape").decode()
+        raise PeerError(f"a plan was refused: {reason}") from None
     if wrong:
         raise PeerError(f"a plan was refused: {wrong}")
     return plan

@@ -1,14 +1,14 @@
 """LIKE and Java regular expressions, on Python's `re`.
 
-Spark's patterns are Java's. `translate` rewrites one so that `re` finds the same, or refuses it with a reason; the compiler calls
-`check` before anything runs. Rewritten: `.` `^` `$` `\\Z` (Java has five line terminators), `\\z` `\\h` `\\v`
+Spark's patterns are Java's. `compiled` rewrites one so that `re` finds the same matches, or refuses it with a reason; the
+compiler calls `check` before anything runs. Rewritten: `.` `^` `$` `\\Z` (Java has five line terminators), `\\z` `\\h` `\\v`
 `\\R` `\\Q…\\E` `\\x{…}` `\\0…` `\\cX` `\\e`, `\\p{…}`, named groups, flags in mid-pattern, nested character classes.
 `\\w` `\\d` `\\s` and ignoring case are ASCII, as in Java without flags.
 
 Refused: `&&` in a class, `\\G`, `\\X`, `\\N{…}`, `\\b{g}`, flags other than i, m, s, look-behind of varying length, and patterns
 whose matching could take exponential time (`backtracking`).
 Different: `\\b` looks at ASCII word characters only (Java 17: at all letters and digits); `\\p{L}` and its like follow Python's
-version of Unicode; an empty match never falls inside a character beyond U+FFFF (Java cuts it in two).
+version of Unicode; an empty match never falls inside a character beyond U+FFFF (Java may match between its two surrogates).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from itertools import groupby
 from elf.jobmaster.plan import backtracking
 
 PATTERN_MAX = 4096
-"""Characters of a pattern: far beyond any real one."""
+"""Characters of a pattern."""
 
 TERMINATOR = r"\n\r\x85\u2028\u2029"
 DOT = f"[^{TERMINATOR}]"
@@ -125,7 +125,11 @@ def _literal(character: str) -> str:
 
 
 class _Translation:
-    """One pass over a Java pattern. `scopes` holds, per open group, the flags in force and how many wrappers are open."""
+    """One pass over a Java pattern.
+
+    flags: those in force. wrappers: the groups `(?i:` and `(?-i:` that flags in mid-pattern have opened within the current group.
+    scopes: the flags and wrappers around each open group.
+    """
 
     def __init__(self, pattern: str) -> None:
         self.pattern, self.at = pattern, 0
@@ -252,7 +256,7 @@ class _Translation:
         return body if body.startswith("\\") and len(body) == 2 else f"[{body}]"
 
     def _set(self, character: str) -> str:
-        """An escape that stands for one character or a set of them, as the body of a class."""
+        """An escape of one character or of a set of them, as the body of a class."""
         if character in "wdsWDS":
             return "\\" + character
         if character in "hvHVpP":
@@ -401,7 +405,7 @@ def replacement_parts(pattern: str, replacement: str) -> list[str | int]:
 
 
 def _reference(known: re.Pattern[str], replacement: str, at: int) -> tuple[int, int]:
-    """The group that follows a `$`, and the place after it. More digits are taken as long as such a group exists."""
+    """The group that follows a `$`, and the place after it. Further digits belong to the number while such a group exists."""
     name = re.compile(r"\{([a-zA-Z][a-zA-Z0-9]*)\}").match(replacement, at)
     if name:
         if name[1] not in known.groupindex:
@@ -431,7 +435,7 @@ def check_replacement(pattern: str, replacement: str) -> str | None:
 
 
 def _matches(search: Callable[[str, int], re.Match[str] | None], text: str) -> Iterator[re.Match[str]]:
-    """All matches as Java finds them: after an empty one the search goes on a character later (re.sub would not)."""
+    """All matches as Java finds them: after an empty one it resumes one character later (`re.sub` would not)."""
     at = 0
     while at <= len(text):
         found = search(text, at)
@@ -469,7 +473,7 @@ def like_parts(pattern: str, escape: str = "\\") -> list[str | None]:
             if at == len(pattern):
                 raise Refused("the pattern ends with the escape character")
             if pattern[at] not in ("_", "%", escape):
-                raise Refused(f"the escape character may not stand before {pattern[at]!r}")
+                raise Refused(f"the escape character must precede _, % or itself, not {pattern[at]!r}")
             character = pattern[at]
             at += 1
         elif character in "_%":
@@ -492,7 +496,7 @@ def check_like(pattern: str, escape: str = "\\") -> str | None:
 
 
 class Shape(Enum):
-    """A LIKE pattern that needs no regular expression: one text, and where it must stand."""
+    """A LIKE pattern that needs no regular expression: one text, and where it must occur."""
 
     EQUAL = 0
     PREFIX = 1

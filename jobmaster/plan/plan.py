@@ -36,9 +36,9 @@ class Column(msgspec.Struct, frozen=True, tag_field="node", tag="column"):
 class Call(msgspec.Struct, frozen=True, tag_field="node", tag="call"):
     """A scalar function or operator of `signatures.SIGNATURES`, by its name there.
 
-    `case` is (when1, then1, when2, then2, …, else); `between` is already two comparisons; `in` is (value, item, …).
+    `case` is (when1, then1, when2, then2, …, else); BETWEEN is compiled to two comparisons; `in` is (value, item, …).
     The type of the result is `type`; `cast` and `try_cast` convert their one argument to it. Arguments are not
-    implicitly converted: the compiler puts each needed cast into the tree.
+    implicitly converted: the compiler inserts each necessary cast.
     """
 
     function: str
@@ -63,7 +63,7 @@ class WindowSpec(msgspec.Struct, frozen=True):
 class Reduce(Enum):
     """How an accumulator reduces its input; its lanes in a row are `elf.cbt.rows.Op`."""
 
-    COUNT = "count"  # rows where the filter holds and the input is not NULL (input None: all rows); 1 lane
+    COUNT = "count"  # rows where the filter is true and the input is not NULL (input None: all rows); 1 lane
     SUM = "sum"  # of INT, BIGINT, DECIMAL (unscaled); 128 bits
     SUM_SQUARES = "sum_squares"  # of INT, BIGINT, DECIMAL; 128 bits
     MIN = "min"  # INT, BIGINT, DECIMAL(<=18), TIMESTAMP, BOOLEAN as they are; DOUBLE by its order-preserving int64
@@ -112,7 +112,7 @@ class Aggregate(msgspec.Struct, frozen=True):
 
 
 class Key(msgspec.Struct, frozen=True):
-    """A GROUP BY expression other than the window. `name` is how results and the lake call it."""
+    """A GROUP BY expression other than the window. `name`: its name in results and in the lake."""
 
     name: str
     expression: Expression

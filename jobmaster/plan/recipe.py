@@ -8,11 +8,11 @@ It is in the metadata of every file of the lake, as JSON, so that a reader needs
     aggregates [{function, input, filtered, columns, sql, refused}]   input: the log's column, "*" for count(*), or null
     outputs   [{name, type, function, columns, sql, refused}]
     having      SQL text or null                limit      a number or null
-    order       [{sql, descending, nulls_first}], the ties' too
+    order       [{sql, descending, nulls_first}], including the keys that break ties
 
 `sql` is over the merged state: each state column merged by its role (sum, min, max, distinct, buckets: see
 `elf.sinks.lake.spark_read`) under its own name, and
-`#k0`, … for the keys, `#window_start`, `#window_end`. `columns` are the state columns it needs. Where state cannot be
+`#k0`, … for the keys, `#window_start`, `#window_end`. `columns` are the state columns that `sql` needs. Where state cannot be
 merged, `sql` is null and `refused` says why.
 """
 
@@ -30,7 +30,7 @@ from elf.jobmaster.values.vector import Kind, SqlType
 
 
 class Merged(msgspec.Struct, frozen=True):
-    """An aggregate or an expression over them, as SQL over merged state, or why there is none."""
+    """An aggregate, or an expression over aggregates, as SQL over merged state; or the reason why it has none."""
 
     sql: str | None
     columns: tuple[str, ...] = ()
@@ -168,16 +168,16 @@ def _of_families(plan: Plan, aggregate: Aggregate) -> Merged:
     if kinds == {FamilyKind.DISTINCT}:
         return Merged(f"CAST(coalesce(array_size({column}), 0) AS bigint)", (column,))
     if aggregate.function == "approx_count_distinct":
-        instead = "count(DISTINCT …), which can"
+        instead = "use count(DISTINCT …)"
     elif aggregate.function == "approx_percentile":
         if aggregate.input_type.kind is not Kind.DOUBLE:
             return _percentile(aggregate)
-        instead = "it of a CAST(… AS DECIMAL(18,6)), which can"
+        instead = "cast its argument to DECIMAL(18,6)"
     else:
-        instead = "CAST(… AS DECIMAL(18,6)) within it, which can"
+        instead = "cast its argument to DECIMAL(18,6)"
     of_doubles = aggregate.function != "approx_count_distinct"
     name = aggregate.function + (" of a DOUBLE" if of_doubles else "")
-    return Merged(None, refused=f"{name} cannot be merged from the lake; use {instead}")
+    return Merged(None, refused=f"{name} cannot be merged from the lake; {instead}")
 
 
 def _percentile(aggregate: Aggregate) -> Merged:

@@ -1,4 +1,4 @@
-"""The table of scalar functions: what a plan may call, with operand types and type of the result, and what SQL calls it.
+"""The table of scalar functions: what a plan may call, its operand types and the type of its result, and its names in SQL.
 
 `SIGNATURES` holds the functions of plans: the compiler takes the type of each call from it, `codec.decode` refuses any other
 function, and `functions` registers a kernel for each. `SQL_FUNCTIONS` holds the names of the language, and `compile` registers a
@@ -20,7 +20,7 @@ from elf.jobmaster.values.sql_types import BIGINT, BOOLEAN, INT, STRING, TIMESTA
 
 PRECISION_MAX = 38
 LANE_PRECISION_MAX = 18
-"""Digits of a DECIMAL that fit an int64: what MIN, MAX, keys and members of a family can hold."""
+"""Digits of a DECIMAL that fit an int64: the limit for MIN, MAX, keys and members of a family."""
 PATTERN_CHARS_MAX = 1_000
 ROUND_DIGITS_MAX = 38
 UNITS = (
@@ -59,7 +59,7 @@ def adjusted(precision: int, scale: int) -> SqlType:
 
 
 def wider_decimal(left: SqlType, right: SqlType) -> SqlType:
-    """The DECIMAL that holds both; past 38 digits integral digits are kept first (`boundedPreferIntegralDigits`)."""
+    """The DECIMAL that holds both; past 38 digits the scale is reduced first (`boundedPreferIntegralDigits`)."""
     scale = max(left.scale, right.scale)
     digits = max(left.precision - left.scale, right.precision - right.scale)
     if digits + scale <= PRECISION_MAX:
@@ -81,7 +81,7 @@ def decimal_result(function: str, left: SqlType, right: SqlType) -> SqlType:
 
 
 def rounded(type: SqlType, digits: int) -> SqlType:
-    """The type of round(DECIMAL, digits) (`RoundBase.dataType`); other types keep themselves."""
+    """The type of round(DECIMAL, digits) (`RoundBase.dataType`); any other type is unchanged."""
     if type.kind is not Kind.DECIMAL:
         return type
     integral = type.precision - type.scale + 1
@@ -139,8 +139,8 @@ def _coalesce(operands: Sequence[Expression], _: SqlType) -> SqlType | None:
 
 
 def castable(source: SqlType, target: SqlType) -> bool:
-    """Whether `cast` and `try_cast` support this conversion: STRING and itself <-> all, numbers and BOOLEAN among themselves,
-    TIMESTAMP -> BIGINT (whole seconds)."""
+    """Whether `cast` and `try_cast` support this conversion: any type to itself, to STRING and from STRING; numbers and BOOLEAN
+    among themselves; TIMESTAMP to BIGINT (whole seconds)."""
     numbers = (Kind.BOOLEAN, Kind.INT, Kind.BIGINT, Kind.DOUBLE, Kind.DECIMAL)
     if source.kind not in SCALARS or target.kind not in SCALARS:
         return False
@@ -341,14 +341,14 @@ SQL_FUNCTIONS: dict[str, SqlFunction] = {
 """By SQL name; several names may become one function of plans."""
 
 
-def check_registered(table: Collection[str], names: Collection[str], room: str) -> None:
-    """Raises InternalError unless `names`, which `room` implements, are those of `table`."""
+def check_registered(table: Collection[str], names: Collection[str], package: str) -> None:
+    """Raises InternalError unless `names`, which `package` implements, are those of `table`."""
     wrong = sorted({*table} ^ {*names})
     if wrong:
-        raise InternalError(f"{room} and jobmaster/plan/signatures.py differ in: {', '.join(wrong)}")
+        raise InternalError(f"{package} and jobmaster/plan/signatures.py differ in: {', '.join(wrong)}")
 
 
 def result_type(function: str, operands: Sequence[Expression], target: SqlType) -> SqlType | None:
-    """The type of `Call(function, operands)`, or None where there is no such call. `target` matters to casts only."""
+    """The type of `Call(function, operands)`, or None where there is no such call. Only casts use `target`."""
     fewest, most, rule = SIGNATURES.get(function, (1, 0, _coalesce))
     return rule(operands, target) if fewest <= len(operands) <= most else None

@@ -19,7 +19,7 @@ _TRIMS = {"trim": "BOTH", "ltrim": "LEADING", "rtrim": "TRAILING"}
 
 
 def spark_sql(expression: Expression, names: Mapping[str, str]) -> str:
-    """The expression as text. `names` gives the text that stands for each column; KeyError for one it lacks."""
+    """The expression as text. `names`: the SQL text of each column. Raises KeyError for a column without one."""
     if isinstance(expression, Literal):
         return literal(expression)
     if isinstance(expression, Column):
@@ -41,7 +41,7 @@ def quoted(text: str) -> str:
 
 
 def identifier(name: str) -> str:
-    """A column's name, whatever is in it."""
+    """A column's name, quoted, so that it may contain any character."""
     return "`" + name.replace("`", "``") + "`"
 
 
@@ -100,8 +100,8 @@ def _trim(call: Call, parts: list[str]) -> str:
     return f"trim({_TRIMS[call.function]} {characters} FROM {parts[0]})"
 
 
-def _whole(call: Call, parts: list[str]) -> str:
-    """`round` and Spark agree on types, but round's digits must be a plain constant there."""
+def _round(call: Call, parts: list[str]) -> str:
+    """Spark's `round` has the same type, but takes its digits only as a plain constant."""
     digits = call.arguments[1] if len(call.arguments) > 1 else None
     return f"round({parts[0]}, {digits.value})" if isinstance(digits, Literal) else f"round({parts[0]})"
 
@@ -119,7 +119,7 @@ _SPECIAL: dict[str, Callable[[Call, list[str]], str]] = {
     "trim": _trim,
     "ltrim": _trim,
     "rtrim": _trim,
-    "round": _whole,
+    "round": _round,
 }
 
 

@@ -1,7 +1,7 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """Conversion of text between a dictionary and Python, and comparisons of bytes that need no Python string.
 
-UTF-8 keeps order and boundaries, so equality, prefix, suffix and infix of valid text are those of its bytes.
+Valid texts are equal, or one is a prefix, suffix or infix of the other, exactly if that holds for their UTF-8 bytes.
 """
 
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_DecodeUTF8
@@ -68,7 +68,7 @@ def intern(Strings strings not None, values not None):
 
 
 def match(Strings strings not None, const int32_t[::1] codes, int how, bytes needle not None):
-    """Whether each code's value equals, begins with, ends with or holds `needle`; False for -1. Releases the GIL."""
+    """Whether each code's value equals, begins with, ends with or contains `needle`; False for -1. Releases the GIL."""
     cdef Py_ssize_t i, n = codes.shape[0]
     out = np.zeros(n, dtype=np.bool_)
     cdef uint8_t[::1] view = out.view(np.uint8)

@@ -1,4 +1,4 @@
-"""Rows of a window held as columns: readers iterate over tuples, or take the arrays and write them as columns; and back."""
+"""Rows of a window, held as columns: readers iterate over tuples, or write the arrays. Also converts tuples to columns."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ _WIDE = Context(prec=40)
 class Texts:
     """A dictionary's values, shared by all columns and windows with its codes: value i is text[ends[i - 1]:ends[i]].
 
-    Bytes that are not UTF-8 are read as U+FFFD. forms: all values as encoded by writers, by a name that each writer chooses.
+    Bytes that are not UTF-8 are read as U+FFFD. forms: what writers cache: all values, encoded, under a
+    name that each writer chooses.
     """
 
     def __init__(self, text: NDArray[np.uint8], ends: NDArray[np.uint32]) -> None:
@@ -49,7 +50,7 @@ class CellColumn(msgspec.Struct, frozen=True):
     values: int64 for bigint, int, timestamp (microseconds) and decimals of up to 18 digits (unscaled); float64; bool; int32 codes
     into `texts` for string (-1 is NULL); objects for wider decimals (unscaled ints) and arrays (lists); int64 (n, 2) for windows,
     which are NULL in reports only.
-    valid: False where a value (of no string) is NULL; None where none is.
+    valid: False where a value is NULL; None if no value is NULL, and for strings.
     """
 
     type: str
@@ -102,7 +103,7 @@ class ColumnRows(Sequence[Row]):
 
     @property
     def nbytes(self) -> int:
-        """Memory of the whole columns and their texts, shared or not."""
+        """Memory of the whole columns and their texts, even if other rows share them."""
         texts = {
             id(column.texts): column.texts.text.nbytes + column.texts.ends.nbytes
             for column in self._columns
@@ -147,7 +148,7 @@ class ColumnRows(Sequence[Row]):
             return NotImplemented
         return len(self) == len(other) and list(self) == list(other)
 
-    __hash__ = None  # type: ignore[assignment]  # equal to lists, which have none
+    __hash__ = None  # type: ignore[assignment]  # a list may be equal, and lists have no hash
 
     def __repr__(self) -> str:
         return f"ColumnRows({len(self)} rows of {len(self._columns)} columns)"
@@ -163,7 +164,7 @@ def in_columns(rows: Iterable[Row], types: Sequence[str]) -> Iterator[list[CellC
 
 
 def chunks(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    """`rows` in lists of at most `CHUNK_ROWS`, without ever holding more than one."""
+    """`rows` in lists of at most `CHUNK_ROWS`; one list at a time is in memory."""
     left = iter(rows)
     while chunk := list(islice(left, CHUNK_ROWS)):
         yield chunk

@@ -142,7 +142,7 @@ def date_of(days: int) -> tuple[int, int, int]:
 
 
 def _offset(zone: str) -> int | None:
-    """Microseconds east of UTC of "+1", "+01:30", "-0130" or "+01:30:15"; None if it is none."""
+    """Microseconds east of UTC of "+1", "+01:30", "-0130" or "+01:30:15"; None for any other text."""
     zone = re.sub(r"^([+-][0-9]{2}):([0-9])$", r"\1:0\2", zone)
     found = OFFSET.fullmatch(zone)
     if found is None or (len(found[2]) == 1 and found[3] and ":" not in zone):

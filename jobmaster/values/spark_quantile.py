@@ -10,12 +10,12 @@ from fractions import Fraction
 from elf.cbt.aggregates import BUCKET_SHIFT
 from elf.jobmaster.values.vector import Kind, SqlType
 
-_MANTISSA = 52 - BUCKET_SHIFT  # bits of it in a bucket
+_MANTISSA = 52 - BUCKET_SHIFT  # bits of the mantissa in a bucket's number
 _STEPS = 1 << _MANTISSA
 _POINT = 1023 + _MANTISSA
 """The exponent at which a bucket's edge equals its mantissa as a whole number."""
 _PAST = 1023 + 63
-"""The exponent from which on edges are beyond int64."""
+"""Edges with this exponent or a higher one do not fit int64."""
 
 
 def quantile_sql(buckets: str, count: str, low: str, high: str, fraction: Fraction, type: SqlType) -> str:

@@ -1,5 +1,5 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Lining a family's rows up with their groups, and the members of each group in order. Both release the GIL."""
+"""Finds the group of each row of a family, and sorts the members of each group. Both release the GIL."""
 
 cimport numpy as cnp
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
@@ -15,11 +15,11 @@ cdef enum:
 
 
 def group_index(groups, rows):
-    """Which group each family row belongs to: (index int64 (rows,), bounds int64 (groups + 1,), ascending).
+    """Which group each family row belongs to: (index int64 (rows,), bounds int64 (groups + 1,), ascending bool).
 
-    Both are in (pane, hash) order, so this is a merge; groups that share a hash are told apart by their keys, and only then may
-    the index not be `ascending`. Ordered by group, the rows of group g are [bounds[g], bounds[g + 1]). O(groups + rows).
-    Raises ValueError for a row without a group.
+    Both inputs are in (pane, hash) order, so this is a merge. Groups that share a hash are distinguished by their keys; only then
+    can the index not be ascending. Once the rows are ordered by group, those of group g are [bounds[g], bounds[g + 1]).
+    O(groups + rows). Raises ValueError for a row without a group.
     """
     cdef const int64_t[::1] group_pane = groups.pane
     cdef const uint64_t[::1] group_hash = groups.hash
@@ -77,7 +77,7 @@ cdef int _compare(const void *a, const void *b) noexcept nogil:
 def sorted_members(const int64_t[::1] bounds, const int64_t[::1] numbers, const int64_t[::1] counts):
     """Each group's members by their number: (numbers, counts), of which group g has [bounds[g], bounds[g + 1]).
 
-    O(rows log rows of a group). A number stands in a group once.
+    O(rows log rows of a group). A number occurs once in a group.
     """
     cdef size_t groups = len(bounds) - 1, m = len(numbers), g, i, j, start, stop
     cdef Member held

@@ -2,8 +2,9 @@
 """Keys of bytes that compare as ORDER BY does, and sorting by them. All that is done per row releases the GIL.
 
 The key of a row is, for each item of the order: a byte that says whether the value is NULL, then the value so that memcmp
-compares it; of a descending item the complement. Integers are 8 bytes, the highest first, with the sign flipped; texts have
-00 FF for each 00 and 00 00 at their end, so that a prefix comes first and no two texts meet; wider numbers come as bytes.
+compares it; of a descending item the complement. Integers are 8 bytes, the highest first, with the sign flipped; texts have 00
+FF for each 00, and 00 00 at their end, so that a prefix sorts first and no text's key is a prefix of another's; wider numbers
+are given as bytes.
 """
 
 cimport numpy as cnp
@@ -23,7 +24,7 @@ cdef enum:
     DEPTH_MAX = 64  # chunks of 8 bytes that many keys may share before they are compared as a whole
 
 WIDE_BYTES = 20
-"""Size of the numbers that come as bytes."""
+"""Size of the numbers that are given as bytes."""
 
 
 cdef struct Item:
@@ -55,7 +56,7 @@ def order_keys(parts, size_t rows):
     keys = np.empty(offsets[rows], dtype=np.uint8)
     if len(keys):
         for part in held:
-            _write(part, at, rows, keys)  # leaves in at[i] where the key's next part begins
+            _write(part, at, rows, keys)  # afterwards at[i] is where the next part of key i begins
     return keys, offsets[:rows] if len(held) else np.zeros(rows, dtype=np.uint64)
 
 
@@ -178,8 +179,8 @@ cdef size_t _put_text(uint8_t *to, const uint8_t *text, size_t n, uint8_t flip) 
 
 
 def sorted_index(keys, ends):
-    """The order of `keys` (uint8; key i is keys[ends[i - 1]:ends[i]], ends uint64 or uint32) as bytes, equal ones as they stand:
-    int64 (n,). O(n log n), and 16 bytes of memory for each.
+    """The order of `keys` (uint8; key i is keys[ends[i - 1]:ends[i]], ends uint64 or uint32) as bytes; equal keys keep their
+    order: int64 (n,). O(n log n), and 16 bytes of memory for each.
     """
     cdef const uint8_t[::1] text = np.ascontiguousarray(keys)
     ends = np.ascontiguousarray(ends, dtype=np.uint64)
@@ -278,7 +279,7 @@ cdef void _insert(const Keys *keys, Item *items, size_t n) noexcept nogil:
 
 
 cdef void _heap_sort(const Keys *keys, Item *items, size_t n) noexcept nogil:
-    """For long keys that are alike: needs nothing of their length, and no depth."""
+    """For keys with a long common prefix: compares whole keys, without recursion."""
     cdef size_t root = n // 2, last = n, child
     cdef int64_t held
     while last > 1:
@@ -323,7 +324,7 @@ def lower_bound(keys, ends, bytes key):
 
 
 def join_texts(parts):
-    """The texts of rows, one after the other, nothing for code -1: (text uint8, ends uint32 (n,)). O(bytes).
+    """The texts of rows, concatenated, without any text for code -1: (text uint8, ends uint32 (n,)). O(bytes).
 
     parts: (codes int32, text uint8, ends uint32) each. Raises OverflowError from 4 GiB of text.
     """
@@ -360,7 +361,7 @@ def join_texts(parts):
 cdef inline void _copy(
     uint8_t[::1] to, uint32_t until, int32_t code, const uint8_t[::1] text, const uint32_t[::1] end
 ) noexcept nogil:
-    """The text of `code` to where it ends at `until`."""
+    """Copy the text of `code` into `to`, so that it ends at `until`."""
     cdef uint32_t start, length
     if code >= 0:
         start = end[code - 1] if code else 0

@@ -26,8 +26,6 @@ from elf.jobmaster.windows._order import join_texts, sorted_index
 from elf.jobmaster.windows.lanes import group_ops, lane_starts
 from elf.jobmaster.windows.panes import Piece
 
-INT64 = np.iinfo(np.int64)
-
 
 class Finished(msgspec.Struct):
     """n result rows of one or more windows, in window order and within a window by the plan's order.
@@ -57,7 +55,7 @@ class Finisher:
         return int(self._cache.overflows)
 
     def finish(self, piece: Piece) -> Finished:
-        """All three steps for the groups of a piece. LIMIT is left to the caller, who knows the window's other pieces."""
+        """All three steps for the groups of a piece. The caller applies LIMIT, since it has the window's other pieces."""
         # The derived dictionaries of the result stage live no longer than their piece.
         self._cache.clear()
         groups = piece.groups
@@ -80,13 +78,10 @@ class Finisher:
             starts, order, [self._select(item.expression, names, rows) for item in self.plan.select]
         )
 
-    def group_vectors(self, groups: Rows, families: Sequence[Rows]) -> dict[str, Vector]:
-        """`#k…` and `#a…` of every group, before HAVING."""
-        return self._names(groups, families, {})
-
     def _names(
         self, groups: Rows, families: Sequence[Rows], counts: Mapping[int, NDArray[np.int64]]
     ) -> dict[str, Vector]:
+        """`#k…` and `#a…` of every group, before HAVING."""
         plan = self.plan
         types = [key.expression.type for key in plan.keys]
         names = {f"#k{i}": key for i, key in enumerate(key_vectors(groups, types))}
@@ -137,8 +132,7 @@ class Finisher:
         if function == "avg":
             return self._average(aggregate, counts, low, high, valid)
         squares = aggregates.wide_total(*self._wide(groups, aggregate.accumulators[2]))
-        totals_ = aggregates.wide_total(low, high)
-        return self._variance(aggregate, counts, totals_, squares)
+        return self._variance(aggregate, counts, aggregates.wide_total(low, high), squares)
 
     def _lane(self, groups: Rows, accumulator: int) -> NDArray[np.int64]:
         lane: NDArray[np.int64] = groups.lanes[self._starts[accumulator]]
@@ -180,9 +174,8 @@ class Finisher:
         if aggregate.type.kind is Kind.DOUBLE:
             if most <= 2**53:
                 return Vector(DOUBLE, totals / some, valid)  # both exact as doubles, and rounded once
-            exact = [
-                t / n for t, n in zip(totals.tolist(), some.tolist(), strict=True)
-            ]  # as Python's integers are
+            # Python's int / int is also rounded once.
+            exact = [t / n for t, n in zip(totals.tolist(), some.tolist(), strict=True)]
             return Vector(DOUBLE, np.array(exact, dtype=np.float64), valid)
         scale = 10 ** (aggregate.type.scale - aggregate.input_type.scale)
         inside = valid
@@ -242,7 +235,7 @@ class Finisher:
 
 class Members:
     """A family's rows, ordered by their groups: those of group g are [bounds[g], bounds[g + 1]). `counts`: the number of rows of
-    each group, if they were counted before and are left out."""
+    each group, if the rows were only counted, and `rows` is empty."""
 
     def __init__(self, groups: Rows, rows: Rows, counts: NDArray[np.int64] | None = None) -> None:
         index, self.bounds, ascending = group_index(groups, rows)
@@ -277,7 +270,7 @@ class Members:
         return [aggregates.exact_value(bins[a:b], totals[a:b]) for a, b in itertools.pairwise(bounds)]
 
     def quantiles(self, fraction: Fraction, *, integer: bool) -> NDArray[Any]:
-        """The representative of the bucket that holds the nearest rank, of every group (0 where it has no member)."""
+        """For every group, the representative of the bucket with the nearest rank; 0 for a group without members."""
         if self._sorted is None:
             self._sorted = sorted_members(
                 self.bounds, self.numbers(), np.ascontiguousarray(self.rows.lanes[0])
@@ -362,7 +355,8 @@ def _greatest(values: NDArray[np.int64]) -> int:
 
 
 def _half_up(numerators: NDArray[Any], denominators: NDArray[Any]) -> NDArray[Any]:
-    """Quotients to the nearest integer, halves away from zero (Spark's HALF_UP); of int64 that stay so, or of objects."""
+    """Quotients to the nearest integer, halves away from zero (Spark's HALF_UP); of int64 that cannot overflow here, or of
+    objects."""
     quotients = (2 * abs(numerators) + denominators) // (2 * denominators)
     return np.asarray(np.where(numerators < 0, -quotients, quotients))
 
@@ -382,7 +376,7 @@ def _order_of(keys: Sequence[NDArray[Any]]) -> NDArray[np.intp]:
 
 
 def _sort_keys(vector: Vector, descending: bool, nulls_first: bool) -> list[NDArray[Any]]:
-    """Ascending integer arrays, most significant first, that order the vector as asked."""
+    """Ascending integer arrays, most significant first, that order the vector as `descending` and `nulls_first` say."""
     values = vector.values
     valid = vector.is_valid()
     if vector.type.kind is Kind.STRING:

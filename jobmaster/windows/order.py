@@ -25,7 +25,8 @@ from elf.jobmaster.values.vector import Kind
 from elf.jobmaster.windows._order import join_texts, lower_bound, order_keys, sorted_index
 
 RUNS_MAX = 128
-"""Runs that are merged at once: a block of each is in memory, unpacked. That many runs are first merged into one."""
+"""Runs that are merged at once: a block of each is in memory, unpacked. As soon as there are this many, they are merged into
+one."""
 RANGE_BLOCKS = 64
 """Blocks that begin within a range of the merge."""
 BUDGET_FRACTION = 8
@@ -33,7 +34,7 @@ BUDGET_FRACTION = 8
 BLOCK_BYTES_MIN, BLOCK_BYTES_MAX = 4 << 10, 128 << 10
 FIRST_BYTES_MAX = 256
 """Length of the kept prefix of a block's first key: enough to separate ranges. Rows with a common prefix of that length are in
-one range, however many there are: only then a merge takes more than its fraction."""
+one range, however many there are: only such rows can make a merge take more than its fraction."""
 BLOCK_OVERHEAD_BYTES = 120
 """Memory of a block's objects, without its key and its fragment."""
 
@@ -104,7 +105,7 @@ class Spool(ColumnRows):
         self._packer = _Packer()
 
     def add(self, columns: Sequence[CellColumn]) -> None:
-        """Add an ordered run, its columns as the layout says. O(bytes). Raises OSError when the disk is full."""
+        """Add an ordered run, with columns in the order of the layout. O(bytes). Raises OSError when the disk is full."""
         if not self._blank:
             self._blank = [compact(column.slice(0, 0)) for column in columns[: self._layout.width]]
         if not len(columns[0]):
@@ -113,7 +114,7 @@ class Spool(ColumnRows):
         self._put(0, self._run([columns]))
 
     def _put(self, level: int, run: Run) -> None:
-        """Runs of a level have about the same size, and `RUNS_MAX` of them are merged into one of the next level."""
+        """Add a run to a level. Its runs have about the same size; `RUNS_MAX` of them are merged into one of the next level."""
         if level == len(self._levels):
             self._levels.append([])
         runs = self._levels[level]
@@ -166,7 +167,7 @@ class Spool(ColumnRows):
         self._levels, self._rows = [], 0
 
     def __del__(self) -> None:
-        self.close()  # readers of a window hold its rows, and do not say when they are done
+        self.close()  # readers of a window hold its rows, and do not close them
 
     # ---- reading ----
 
@@ -320,7 +321,7 @@ def _texts_of(
 
 
 def take(column: CellColumn, index: NDArray[np.int64]) -> CellColumn:
-    """The rows at `index`; the texts stay."""
+    """The rows at `index`, with the same texts."""
     valid = None if column.valid is None else column.valid[index]
     return CellColumn(column.type, column.values[index], valid, column.texts)
 
@@ -347,8 +348,8 @@ def _nbytes(column: CellColumn) -> int:
 
 
 class _Part(msgspec.Struct, array_like=True):
-    """A column as bytes. kind: the dtype of its values, "O" for pickled ones, "text". planes: of values or text ends.
-    rest: text. valid: bits."""
+    """A column as bytes. kind: the dtype of its values, "O" for pickled ones, or "text". planes: byte planes of the values or
+    of the text lengths, or the pickled values. rest: the text. valid: a bit for each row; None if no value is NULL."""
 
     type: str
     kind: str

@@ -1,6 +1,6 @@
 """The merged state of one version of a job: a tree for the groups, one for the line counters, one per family.
 
-Pure bookkeeping above `cbt.tree`: deltas go in, whole windows come out, in time order and in bounded pieces.
+Pure bookkeeping above `cbt.tree`: deltas enter, and whole windows leave, in time order and in bounded pieces.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ WINDOW_BYTES = 256 << 20
 class Piece(msgspec.Struct):
     """Groups of one or more windows, `pane` holding the window's start, and each family's rows of just these groups.
 
-    `whole`: no later piece holds groups of the last window. `counts`: for families of which only the number of rows is needed,
-    that number for each group, int64; their rows are left out, since one group may have any number of them. `more`: the groups,
-    which share one hash, have more rows: the next piece begins with the same groups.
+    `whole`: no later piece holds groups of the last window. `counts`: by family, the number of its rows in each group, int64,
+    where only this number is needed; these rows are left out, since a group may have any number of them. `more`: the groups
+    share one hash and have more rows: the next piece begins with the same groups.
     """
 
     groups: Rows
@@ -71,7 +71,7 @@ class Panes:
             raise failure
 
     def insert(self, tree: int, rows: Rows) -> None:
-        """Add rows to one tree: groups 0, line counters 1, then the families. For reading snapshots."""
+        """Add rows, from a snapshot, to one tree: groups 0, line counters 1, then the families."""
         self._trees[tree].insert(rows)
 
     def lines(self, start: int | None = None, stop: int | None = None) -> Rows:
@@ -79,7 +79,7 @@ class Panes:
         return concat(list(self._trees[1].flush(start, stop)), len(LINE_OPS))
 
     def rows(self, start: int | None = None, stop: int | None = None) -> list[Iterator[Rows]]:
-        """Ordered rows of each tree within [start, stop), for snapshots. The panes stay."""
+        """Ordered rows of each tree within [start, stop), for snapshots. The panes are not removed."""
         return [tree.flush(start, stop) for tree in self._trees]
 
     @property
@@ -140,7 +140,7 @@ class Panes:
         return _align(read, self._ops_but_lines(), self._piece_bytes(step_bytes), counted, split)
 
     def window(self, start: int, stop: int, step_bytes: int = WINDOW_BYTES) -> Iterator[Piece]:
-        """The window [start, stop) merged over its panes, in pieces, with DISTINCT families counted; the panes stay.
+        """The window [start, stop) merged over its panes, in pieces, with DISTINCT families counted. The panes are not removed.
 
         Panes are gathered in trees of their own, under the same budget, so a window of any size fits.
         """
@@ -192,15 +192,16 @@ def _align(
     counted: AbstractSet[int],
     split: bool,
 ) -> Iterator[Piece]:
-    """Read the groups and all families together, and divide the families where the groups are divided, within one hash only with
-    `split`. Divide the groups further where a family has more than sizes[1] bytes of rows for them.
+    """Read the groups and all families in step, as pieces of the same (pane, hash) range.
+
+    A piece also ends where a family has more than sizes[1] bytes of rows for its groups. It ends within a hash only with `split`.
     """
     members = [_Members(stream) for stream in streams[1:]]
     ahead = _gather(iter(streams[0]), lane_count(ops[0]), sizes)
     current = next(ahead, None)
     while current is not None:
         following = next(ahead, None)
-        while following is not None and _touch(current, following):
+        while following is not None and _share_hash(current, following):
             current = concat([current, following], lane_count(ops[0]))
             following = next(ahead, None)
         begin = 0
@@ -228,7 +229,7 @@ def _align(
 def _part_of_one(
     groups: Rows, members: Sequence[_Members], reach: Sequence[int], ops: Sequence[tuple[Op, ...]]
 ) -> Piece:
-    """The first of `groups`, of one hash, with what was read of those families that have more rows for them."""
+    """The first of `groups`, which share a hash, with the rows read so far of the families that may have more rows for them."""
     first = groups.slice(0, _end_of(groups, groups.pane[0], groups.hash[0]))
     families = [
         concat([] if at else each.take_all(), lane_count(each_ops))
@@ -260,7 +261,8 @@ def _gather(stream: Iterator[Rows], lanes: int, sizes: tuple[int, int]) -> Itera
         yield concat(held, lanes)
 
 
-def _touch(a: Rows, b: Rows) -> bool:
+def _share_hash(a: Rows, b: Rows) -> bool:
+    """Whether the last row of `a` and the first of `b` have the same (pane, hash)."""
     return bool(a.pane[-1] == b.pane[0] and a.hash[-1] == b.hash[0])
 
 
@@ -274,7 +276,7 @@ class _Members:
     def reach(self, groups: Rows, bytes_max: int, split: bool) -> int:
         """Read about `bytes_max` of rows, at least those of the first hash, and return how many of the groups they cover.
 
-        With `split` it may be 0: then that many bytes were read, all of the first hash, which may have more rows.
+        With `split` the result may be 0: then all rows that were read are of the first hash, which may have more.
         """
         size = sum(rows.nbytes for rows in self._ahead)
         while True:

@@ -1,7 +1,7 @@
 """A window read from its panes, step by step, so that other work does not wait for a large window.
 
-A step finishes about `STEP_BYTES` of rows, hashes a chunk of rows, or makes as much of a pane's states: a tenth of a second at
-most, except for merging runs of rows on disk. A small window takes one step.
+A step finishes about `STEP_BYTES` of rows, hashes a chunk of rows, or encodes about `STEP_BYTES` of pane states. It takes at
+most a tenth of a second, except when it merges runs of rows on disk. A small window takes one step.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from elf.srt.messages.results import PaneParts
 STEP_BYTES = 4 << 20
 """Of rows in panes: 30,000 groups of a few columns."""
 FORGET_LOOKS = 4
-"""Contents that are not fetched within this many looks are dropped."""
+"""Contents that are not fetched within this many emit intervals are dropped."""
 
 _encoder = msgspec.msgpack.Encoder()
 
@@ -56,11 +56,12 @@ class Reading:
     def __init__(self, key: tuple[str, Micros], steps: Steps, *, exact: bool, with_panes: bool) -> None:
         self.key, self.exact, self.with_panes = key, exact, with_panes
         self.is_stale = False
-        """Whether its panes have changed since."""
+        """Whether its panes have changed since the reading began."""
         self.content: Content | None = None
         self.taken = 0
         """The number of steps taken."""
         self.looks = 0
+        """The number of emit intervals for which the contents have waited to be fetched."""
         self._steps = steps
 
     def step(self) -> None:

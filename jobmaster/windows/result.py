@@ -1,4 +1,4 @@
-"""The engine's results: windows for people and streams, pane states for the lake. Sinks see nothing else."""
+"""Results: windows for people and streams, pane states for the lake. Sinks receive nothing else."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Lines(msgspec.Struct, frozen=True):
 
 
 Revision = tuple[int, int, int]
-"""(epoch, node, n), compared in order. Before there is a mesh: (0, 0, n), n from 1."""
+"""(epoch, node, n), compared in order; n counts from 1. Without a mesh the node is 0."""
 
 
 class ColumnInfo(msgspec.Struct, frozen=True):
@@ -42,12 +42,12 @@ class ColumnInfo(msgspec.Struct, frozen=True):
 class Window(msgspec.Struct, frozen=True):
     """One window's whole result after HAVING, ORDER BY and LIMIT.
 
-    status: "open", "final", "revised" (a final one published again) or "withdrawn" (no result any more: a change of the job gave
-    its time to another version, or to other windows; no rows). start, end: microseconds UTC, or None for the one window of a
-    query without `window`. rows: tuples in the order of `columns`; values None, bool, int, float, Decimal, str, a list (array),
-    int microseconds (timestamp), (start, end) microseconds (window). Usually they are `ColumnRows`
-    (`elf.jobmaster.values.columns`), which make their tuples on demand, and which a sink can write as columns. left_out: the
-    number of rows after these that were not sent, because the window is too large.
+    status: "open", "final", "revised" (a final one published again) or "withdrawn" (a change of the job gave its time to
+    another version or to other windows: its earlier result is void, and it has no rows). start, end: microseconds UTC, or None
+    for the one window of a query without `window`. rows: tuples in the order of `columns`; values None, bool, int, float,
+    Decimal, str, a list (array), int microseconds (timestamp), (start, end) microseconds (window). Usually they are
+    `ColumnRows` (`elf.jobmaster.values.columns`), which make their tuples on demand, and which a sink can write as columns.
+    left_out: the number of rows after these that were not sent, because the window is too large.
     """
 
     job: str
@@ -161,10 +161,10 @@ class PaneState(msgspec.Struct, frozen=True):
     recipe: bytes = b""
 
 
-class StreamClosed(Exception):  # noqa: N818 (no error, see below)
+class StreamClosed(Exception):  # noqa: N818 (not an error, see below)
     """The reader of an output stream has closed it (`| head -1`). Not an error: the run stops, and ends with success.
 
-    Deliberately no OSError, which would mean "try again later".
+    It is not an OSError, after which the caller would retry.
     """
 
 
@@ -197,11 +197,11 @@ class HeadedSink(Protocol):
     """A sink whose output begins with the names of its columns."""
 
     def begin(self, columns: tuple[ColumnInfo, ...]) -> None:
-        """Write the names, unless they are written: also called at a run's end, for a result without any window."""
+        """Write the names, unless they are written. Also called at the end of a run, which may have no window."""
 
 
 class StateSink(Sink, Protocol):
-    """A sink that wants states."""
+    """A sink that receives pane states (`wants_state`)."""
 
     @property
     def pending_bytes(self) -> int:

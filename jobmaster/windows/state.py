@@ -35,7 +35,7 @@ from elf.jobmaster.windows.result import (
 from elf.jobmaster.windows.windows import lines_of, lines_within
 
 PART_ROWS = 16_384
-"""Groups and members of a part: the number of Python objects at a time, unless a group has more members."""
+"""Groups and members of a part: bounds the Python objects at a time, unless a single group has more members."""
 
 ADD_FACTOR = 8
 """Memory for adding a piece, as a multiple of its size: its members in order, and as Python objects."""
@@ -130,7 +130,7 @@ class StateMaker:
 
 
 class _Cells(NamedTuple):
-    """A family's column of some groups: encoded, its members concatenated, and how many each group has."""
+    """A family's column of some groups: encoded; all its members, encoded; and the number of members of each group."""
 
     column: bytes
     members: bytes
@@ -153,7 +153,7 @@ class KeptValues(StateValues):
         self.open_groups = 0
         self._open: list[
             NDArray[np.int64]
-        ] = []  # for each family: the number of these groups' members so far
+        ] = []  # for each family: the number of members so far of each open group
 
     def add(self, columns: Sequence[bytes], cells: Sequence[_Cells], more: bool) -> None:
         """Add the columns of some groups and of their families; with `more` the next part has more members of the same groups.
@@ -169,7 +169,7 @@ class KeptValues(StateValues):
         self.packed_sizes.append(len(packed))
 
     def _digest(self, columns: Sequence[bytes], cells: Sequence[_Cells], more: bool) -> None:
-        """Update the digests with values without the heads of arrays, so that the division into parts does not matter."""
+        """Update the digests with array elements but no headers, so that the division into parts does not matter."""
         if not more:
             for digest, column in zip(self._digests, columns, strict=False):
                 digest.update(_values_of(column))
@@ -210,7 +210,7 @@ class KeptValues(StateValues):
 
 
 def _values_of(column: bytes) -> memoryview:
-    """The elements of a MessagePack array, without its head."""
+    """The elements of a MessagePack array, without its header."""
     return memoryview(column)[{0xDC: 3, 0xDD: 5}.get(column[0], 1) :]
 
 

@@ -1,8 +1,9 @@
-"""The windows of one job on one agent: which exist, when they are final, and their contents.
+"""The windows of one job: which exist, when they are final, and their contents.
 
-Two ways to the same results. `bounded` reads the panes of a complete input: no line is late, and each window is published once,
-final, in time order. `LiveWindows` follows a watermark: windows are published as `open` while they grow, `final` when the
-watermark has passed their end plus the lateness, and `revised` when a line arrives after that. No clock and no IO here.
+There are two ways to the same results. `bounded` reads the panes of a complete input: no line is late, and each window is
+published once, final, in time order. `LiveWindows` follows a watermark: windows are published as `open` while they grow,
+`final` when the watermark has passed their end plus the lateness, and `revised` when a line arrives after that. No clock and no
+IO here.
 """
 
 from __future__ import annotations
@@ -154,12 +155,12 @@ def _with_empty(
             assert following is not None
             rows = following[1]
         yield publisher.window(start, rows, lines_within(counters, start, start + size), "final", (0, 0, 1))
-        if mine:  # only now: one window's rows at a time are in memory
+        if mine:  # not earlier, so that only one window's rows are in memory
             following = next(found, None)
 
 
 def _never_empty(plan: Plan, pieces: Iterator[Piece]) -> Iterator[Piece]:
-    """As in SQL, aggregates without GROUP BY give one row even for an empty input."""
+    """As in SQL, aggregates without GROUP BY return one row even for an empty input."""
     first = next(pieces, None)
     if first is not None:
         yield first
@@ -244,7 +245,7 @@ class LiveWindows:
 
     @property
     def retained_us(self) -> int | None:
-        """Panes before this are gone: their lines are late. None: everything is retained."""
+        """The panes before this have been dropped, and their lines are late. None: all panes are retained."""
         return self._dropped_until
 
     def merge(self, rows: Sequence[Rows]) -> None:
@@ -264,7 +265,7 @@ class LiveWindows:
                 self._changed.update(start for start in starts if not self._is_past(start))
 
     def advance(self, watermark_us: int) -> None:
-        """The source promises no line before `watermark_us`. It never moves back."""
+        """Set the watermark, before which the source delivers no more lines. It never moves back."""
         if self.watermark_us is None or watermark_us > self.watermark_us:
             self.watermark_us = watermark_us
 
@@ -301,7 +302,7 @@ class LiveWindows:
         return known | {start for start in self._changed if start not in self.published}
 
     def _is_past(self, start: int) -> bool:
-        """Whether a pane of the window has been dropped: the window stays as it was published last."""
+        """Whether a pane of the window has been dropped: the window is not published again."""
         return self._dropped_until is not None and start < self._dropped_until
 
     def _publish(self, start: int) -> Window:
@@ -334,7 +335,7 @@ class LiveWindows:
         return publisher.window(start, rows, lines_of(self.panes.lines(start, stop)), status, revision)
 
     def publish_again(self, start: int | None) -> None:
-        """A sink could not store this window: it is due again, under a higher revision."""
+        """Make this window, which a sink could not store, due again under a higher revision."""
         self._changed.add(0 if start is None else start)
 
     def open_windows(self) -> Iterator[Window]:
@@ -408,8 +409,8 @@ class LiveWindows:
         )
 
     def restore(self, state: WindowsState, panes: Iterable[int], stored: Container[int] = ()) -> None:
-        """Continue after a restart, with `panes` merged already. Final windows stay as they were published; panes that no sink is
-        known to have `stored` are stored again, under the new epoch."""
+        """Continue after a restart, with `panes` merged already. Final windows stay as they were published; final panes that are
+        not in `stored` (acknowledged by a sink) are stored again, under the new epoch."""
         self.watermark_us, self._dropped_until = state.watermark_us, state.dropped_until
         self.published = {start: Published(n, is_final) for start, n, is_final in state.published}
         self._final_panes = {pane for pane in state.final_panes if pane in stored}

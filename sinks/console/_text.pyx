@@ -30,7 +30,7 @@ cdef enum:
     IS_DECIMAL = 2
     IS_BOOLEAN = 3
     IS_TIME = 4
-    CELL_MAX = 48  # bytes of any cell but a text: a sign, 19 digits and a point; or a quoted time of 29
+    CELL_MAX = 48  # most bytes of a cell that is no text: a sign, 19 digits and a point; or a quoted time of 29
     CSV_SPECIAL = 1
     JSON_SPECIAL = 2
     NOT_ASCII = 4
@@ -87,7 +87,7 @@ cdef inline void _put(Out *out, const void *text, size_t n) noexcept nogil:
 
 
 cdef object _array(Out *out):
-    """The buffer's bytes as an array of their own."""
+    """A copy of the buffer's bytes as an array."""
     array = np.empty(out.used, dtype=np.uint8)
     if out.used:
         memcpy(cnp.PyArray_DATA(<cnp.ndarray> array), out.text, out.used)
@@ -211,7 +211,7 @@ def json_texts(text, ends):
 
 
 def double_texts(const double[::1] values):
-    """Each double as Python's repr prints it, and as Spark's name for it where it is not finite: (text, ends)."""
+    """Each double as Python's repr prints it, or, if it is not finite, Spark's name for it: (text, ends)."""
     cdef size_t i, n = len(values), size
     cdef double value
     cdef const char *word
@@ -244,7 +244,7 @@ def double_texts(const double[::1] values):
 
 
 cdef inline size_t _digits(uint8_t *to, uint64_t value) noexcept nogil:
-    """Print `value`; returns how many digits it has."""
+    """Print `value`; returns the number of its digits."""
     cdef uint8_t[20] turned
     cdef size_t at = 20
     cdef uint64_t rest
@@ -300,7 +300,7 @@ cdef inline void _two(uint8_t *to, uint64_t value) noexcept nogil:
 
 
 cdef size_t _print_time(uint8_t *to, int64_t us) noexcept nogil:
-    """ISO 8601 in UTC, of a time in the years 1 to 9999; six digits of fraction where there is one."""
+    """ISO 8601 in UTC, of a time in the years 1 to 9999, with a fraction of six digits unless it is 0."""
     cdef int64_t days = us // DAY_US
     cdef int64_t left = us - days * DAY_US
     if left < 0:
@@ -353,7 +353,7 @@ cdef struct Cell:
     size_t texts
     const uint8_t *prefix
     size_t prefix_size
-    int64_t shown       # TIME: the last value, and how it looks. Times repeat, windows on every row.
+    int64_t shown       # TIME: the last value, and its text. Times repeat; those of windows on every row.
     size_t look_size
     uint8_t[CELL_MAX] look
 
@@ -363,7 +363,7 @@ cdef void *_at(array) noexcept:
 
 
 cdef object _describe(Cell *cell, parts, bytes prefix, size_t rows):
-    """Fill `cell`; returns what must stay alive."""
+    """Fill `cell`; returns the objects that must stay alive meanwhile."""
     kind, values, valid, text, ends, scale = parts
     dtype = {TEXT: np.int32, BOOLEAN: np.bool_}.get(kind, np.int64)
     values = np.ascontiguousarray(values, dtype=dtype)
@@ -432,11 +432,11 @@ cdef inline int _put_cell(Out *out, Cell *cell, size_t i, size_t rest, const cha
 
 
 def join_rows(cells, prefixes, bytes suffix not None, bytes null not None, bint quoted, bytes empty not None):
-    """The text of n rows: of each row every cell behind its prefix, then the suffix. Releases the GIL. O(bytes).
+    """The text of n rows: for each row every cell behind its prefix, then the suffix. Releases the GIL. O(bytes).
 
-    cells: (kind, values (n,), valid (n,) or None, text, ends, scale); a TEXT cell's values are codes into (text, ends), -1 being
-    NULL, a TIME's lie in the years 1 to 9999. null: how NULL looks. quoted: times get quotes. empty: stands for a row without a
-    byte. Raises ValueError for columns that do not fit together.
+    cells: (kind, values (n,), valid (n,) or None, text, ends, scale). The values of a TEXT cell are codes into (text, ends), -1
+    for NULL; those of a TIME cell are in the years 1 to 9999. null: the text of NULL. quoted: put quotes around times. empty: the
+    text of a row that would have no bytes. Raises ValueError for inconsistent columns.
     """
     cdef size_t i, c, start, n_cells = len(cells), rows = len(cells[0][1]) if cells else 0
     cdef size_t suffix_size = len(suffix), null_size = len(null), empty_size = len(empty)

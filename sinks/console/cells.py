@@ -28,7 +28,7 @@ def moment(us: int) -> datetime | None:
 
 
 def iso(us: int) -> str:
-    """ISO 8601 in UTC with 'Z'; a fraction (of six digits) only where there is one."""
+    """ISO 8601 in UTC with 'Z', and a fraction of six digits unless it is 0."""
     at = moment(us)
     if at is None:
         import numpy as np
@@ -38,19 +38,19 @@ def iso(us: int) -> str:
 
 
 def number(value: float) -> float | str:
-    """A float as JSON can hold it: NaN and infinities become Spark's names for them."""
+    """A float for JSON, which has no NaN and infinities: they become Spark's names for them."""
     if isfinite(value):
         return value
     return "NaN" if isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
 def element_type(kind: str) -> str:
-    """`bigint` of `array<bigint>`; the type itself where it is no array."""
+    """The type of an array's elements: `bigint` of `array<bigint>`; any other type itself."""
     return kind[6:-1] if kind.startswith("array<") else kind
 
 
 def escape(text: str) -> str:
-    """`text` with all characters that could control a terminal (controls, bidirectional marks, …) as escapes. O(n)."""
+    """`text` with all characters that could control a terminal, such as controls and bidirectional marks, as escapes. O(n)."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else _spell(ord(c)) for c in text)
@@ -69,7 +69,7 @@ def _spell(code: int) -> str:
 
 
 def json_cell(kind: str) -> Convert | None:
-    """The function that prepares a value of SQL type `kind` for the JSON encoder; None where it needs none."""
+    """The function that prepares a value of SQL type `kind` for the JSON encoder; None if the encoder takes it as it is."""
     if kind.startswith("array<"):
         inner = json_cell(element_type(kind))
         return None if inner is None else lambda v: None if v is None else [inner(item) for item in v]
@@ -90,7 +90,7 @@ def window_json(value: tuple[int, int]) -> str:
 
 
 def _needs_plain(kind: str) -> bool:
-    """Whether str() of such a Decimal may show an exponent: below 10^-6 it does."""
+    """Whether str() of a Decimal of this type may have an exponent, as it does below 10^-6."""
     return kind.startswith("decimal") and scale_of(kind) > 6
 
 
@@ -107,7 +107,7 @@ def json_text(kind: str) -> Callable[[Any], str]:
 
 
 def unique_names(columns: Sequence[ColumnInfo]) -> list[str]:
-    """The columns' names, a repeated one with _2, _3, …"""
+    """The columns' names; a repeated name gets the suffix _2, _3 and so on."""
     used: set[str] = set()
     names = []
     for column in columns:
@@ -120,10 +120,10 @@ def unique_names(columns: Sequence[ColumnInfo]) -> list[str]:
 
 
 class Changes:
-    """Which rows of a window a stream has not printed yet: of an open window those that changed, of a final one all.
+    """Which rows of a window to print on a stream: of an open window those that changed, of a final one all.
 
-    Remembers the hashes of the printed rows of open windows, `LIMIT` of them (8 MB or so); a larger result is printed
-    when it is final only. O(rows) for each offer.
+    Keeps hashes of the printed rows of open windows, at most `LIMIT` (8 MB or so); a larger result is printed only when it is
+    final. O(rows) for each window.
     """
 
     LIMIT = 100_000

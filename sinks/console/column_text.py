@@ -27,12 +27,12 @@ def csv_block(columns: Sequence[CellColumn], tail: bytes = b"") -> bytes:
     parts = [part for column in columns for part in _bounds(column)]
     cells = [_cell(part, _csv_texts) for part in parts]
     prefixes = [b"", *[b","] * (len(cells) - 1)]
-    # A row of one empty cell would be an empty line, which readers skip.
+    # Without quotes, a row of one empty cell would be an empty line, which readers skip.
     return _text.join_rows(cells, prefixes, tail + b"\n", b"", False, b"" if tail else b'""')
 
 
 def json_block(names: Sequence[str], columns: Sequence[CellColumn], tail: bytes = b"") -> bytes:
-    """Rows of `columns` as JSON objects, a line each; `tail` comes before the closing brace. O(bytes)."""
+    """Rows of `columns` as JSON objects, one per line; `tail` is inserted before the closing brace. O(bytes)."""
     cells, prefixes, close = [], [], b"{"
     for name, column in zip(names, columns, strict=True):
         key = close + msgspec.json.encode(name) + b":"
@@ -72,7 +72,7 @@ def _has_plain_years(values: NDArray[np.int64]) -> bool:
 
 
 def _csv_texts(column: CellColumn) -> Texts:
-    """CSV cells: of the whole dictionary for strings, of each row for all else."""
+    """CSV cells: for strings, one for each entry of the dictionary; for other types, one for each row."""
     if column.texts is not None:
         forms = column.texts.forms
         if "csv" not in forms:
@@ -93,7 +93,7 @@ def _csv_texts(column: CellColumn) -> Texts:
 
 
 def _json_texts(column: CellColumn) -> Texts:
-    """JSON values: of the whole dictionary for strings, of each row for all else."""
+    """JSON values: for strings, one for each entry of the dictionary; for other types, one for each row."""
     if column.texts is not None:
         forms = column.texts.forms
         if "json" not in forms:
@@ -109,7 +109,7 @@ def _json_texts(column: CellColumn) -> Texts:
         values = column.to_python()
         values = values if convert is None else list(map(convert, values))
     lines = np.frombuffer(_encode_lines(values), dtype=np.uint8)
-    breaks = lines == ord("\n")  # within a value there is none: JSON escapes it
+    breaks = lines == ord("\n")  # no value contains one: JSON escapes it
     ends = np.flatnonzero(breaks) - np.arange(len(values))
     return lines[~breaks], ends.astype(np.uint32)
 

@@ -1,7 +1,7 @@
-"""Results as tables for people: windows under each other, the open ones redrawn in place on a terminal.
+"""Results as tables for people: windows one below the other; on a terminal, open windows are redrawn in place.
 
-A window of several rows has a heading with its time; windows of one row each (a question without further grouping) are the
-lines of one table, with the time as first column.
+A window of several rows has a heading with its time. Windows of one row each (a query without further keys) are the lines of one
+table, with the time as the first column.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from elf.sinks.console.grid import Grid, Style, span
 from elf.sinks.console.row_stream import flush, write
 
 HELD_WINDOWS = 1_000
-"""Windows of one row that are laid out together; more are printed in several parts."""
+"""The most windows of one row that are laid out together; more are printed in several parts."""
 
 Key = tuple[str, str, int]
 
 
 class Table:
-    """Writes windows to a stream. On a terminal open windows are redrawn at each `flush`; in a pipe they are printed
-    once, when final, or at `close` if they never were.
+    """Writes windows to a stream. On a terminal open windows are redrawn at each `flush`; in a pipe a window is printed once,
+    when it is final, or at `close`.
 
-    colour: use ANSI styles. terminal: redraw and fit the width (default: ask the stream). show_job: name the job of each
-    window (several jobs on one console). size: (columns, lines) of the terminal, for tests.
+    colour: use ANSI styles. terminal: redraw and fit the width (default: whether the stream is one). show_job: print the name of
+    each window's job (several jobs on one console). size: (columns, lines) of the terminal, for tests.
     """
 
     wants_open = True
@@ -48,9 +48,9 @@ class Table:
         self._show_job = show_job
         self._size = size
         self._open: dict[Key, Window] = {}
-        self._held: list[Window] = []  # final, of one row, not yet printed
-        self._drawn = 0  # lines of open windows on the screen, below everything else
-        self._last: Grid | None = None  # of the one-row table being continued, None after anything else
+        self._held: list[Window] = []  # final windows of one row that are not printed yet
+        self._drawn = 0  # number of lines of open windows on the screen, below all other output
+        self._last: Grid | None = None  # the one-row table that may be continued; None after other output
         self._last_widths: list[int] = []
 
     def put(self, window: Window) -> None:
@@ -68,7 +68,7 @@ class Table:
         self._print_window(window)
 
     def put_state(self, state: PaneState) -> None:
-        """Nothing: this sink does not want state."""
+        """Does nothing: this sink has no use for states."""
 
     def flush(self) -> None:
         self._settle()
@@ -77,7 +77,7 @@ class Table:
         flush(self._stream)
 
     def close(self) -> None:
-        """Print the windows that are held. Open windows stay on the screen as drawn last, or are printed if not drawn."""
+        """Print the windows that are held. Open windows stay on the screen as drawn last; those never drawn are printed."""
         self._settle()
         if self._open:
             self._erase()
@@ -88,14 +88,14 @@ class Table:
         flush(self._stream)
 
     def make_way(self) -> None:
-        """Take the open windows off the screen, for another message; the next `flush` draws them again."""
+        """Erase the open windows from the screen, for another message; the next `flush` draws them again."""
         self._erase()
         flush(self._stream)
 
-    # Settled output: final windows, in the order they came.
+    # Permanent output: final windows, in the order in which they came.
 
     def _settle(self) -> None:
-        """Print the held one-row windows, those of one shape as one table."""
+        """Print the held one-row windows, those of equal columns as one table."""
         held, self._held = self._held, []
         while held:
             shape = _shape(held[0])
@@ -136,7 +136,7 @@ class Table:
         if window.start is not None:
             self._write([""])
 
-    # The live part, below the settled one.
+    # The part that is redrawn, below the permanent output.
 
     def _redraw(self) -> None:
         """Draw the open windows again, the newest at the bottom, at most a screen of them."""
@@ -190,7 +190,7 @@ class Table:
         return [self._open[key] for key in sorted(self._open, key=lambda key: (key[2], key[0], key[1]))]
 
     def _heading(self, window: Window) -> str:
-        """`── errors · 2015-05-17 10:00 – 11:00 · open · 1,234 lines, 3 rejected ──`; "" for a final window over all."""
+        """`── errors · 2015-05-17 10:00 – 11:00 · open · 1,234 lines, 3 rejected ──`; "" for a final window over all time."""
         parts = [window.job] if self._show_job else []
         if window.start is not None and window.end is not None:
             parts.append(span(window.start, window.end))
@@ -211,7 +211,7 @@ class Table:
             return self._size
         try:
             return tuple(os.get_terminal_size(self._stream.fileno()))  # type: ignore[return-value]
-        except (OSError, ValueError):  # no terminal after all
+        except (OSError, ValueError):  # the stream is no terminal
             return (120, 40)
 
     def _width(self) -> int | None:
@@ -233,7 +233,7 @@ def _shape(window: Window) -> tuple[str, str]:
 
 
 def _body_columns(window: Window) -> list[ColumnInfo]:
-    """The columns under a heading: without the window itself, which the heading shows (unless there is nothing else)."""
+    """The columns under a heading: without the window, which the heading shows, unless it is the only column."""
     rest = [column for column in window.columns if column.type != WINDOW_TYPE]
     return rest if window.start is not None and rest else list(window.columns)
 
@@ -246,7 +246,7 @@ def _body_rows(window: Window, rows: Sequence[tuple[Any, ...]]) -> Iterable[tupl
 
 
 def _single_rows(windows: Sequence[Window], show_job: bool) -> tuple[list[ColumnInfo], list[tuple[Any, ...]]]:
-    """One-row windows as the rows of one table: job, time, values, and the status where one is not final."""
+    """One-row windows as the rows of one table: job, time, values, and, if one is not final, the status."""
     only_window = all(column.type == WINDOW_TYPE for column in windows[0].columns)
     timed = [] if _says_its_time(windows[0]) else [ColumnInfo("window", WINDOW_TYPE)]
     columns = timed + ([] if only_window else _body_columns(windows[0]))
@@ -263,7 +263,7 @@ def _single_rows(windows: Sequence[Window], show_job: bool) -> tuple[list[Column
 
 
 def _says_its_time(window: Window) -> bool:
-    """Whether a row of the window holds the window's start as a column of its own (`window.start AS minute`)."""
+    """Whether the query selects the window's start as a column (`window.start AS minute`)."""
     starts = (
         value == window.start
         for value, column in zip(window.rows[0], window.columns, strict=True)

@@ -1,4 +1,4 @@
-"""Results as CSV: a header once, NULL as nothing between the commas, the window as two columns."""
+"""Results as CSV: one header, NULL as an empty cell, the window as two columns."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ META = (
 class Csv(RowStream):
     """Writes windows to a binary stream as RFC 4180 CSV with '\\n' line ends.
 
-    Open windows give the rows that changed, final ones all. `meta` adds the columns `META` at the end. The header comes with
-    the first window (or with `begin`), and again where the columns change (another job on the same stream).
+    Of open windows the rows that changed are written, of final windows all rows. `meta` adds the columns `META` at the end. The
+    header comes with the first window (or with `begin`), and again when the columns change (another job on the same stream).
     """
 
     def __init__(self, stream: BinaryIO | None = None, *, meta: bool = False) -> None:
@@ -36,7 +36,7 @@ class Csv(RowStream):
         self._tail = b""
 
     def begin(self, columns: tuple[ColumnInfo, ...]) -> None:
-        """Write the header, unless it is written: a result without any window has a header too."""
+        """Write the header, unless it is written already: a result without any window has a header too."""
         if columns == self._columns:
             return
         self._columns = columns

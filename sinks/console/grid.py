@@ -41,7 +41,7 @@ def places(text: str) -> int:
 
 
 def cut(text: str, width: int) -> str:
-    """`text` in at most `width` places, the end replaced by '…' where it is longer."""
+    """`text` in at most `width` places; the end of a longer text is replaced by '…'."""
     if places(text) <= width:
         return text
     taken, used = [], 0
@@ -81,7 +81,7 @@ def _shown(value: Any) -> str:
 
 
 def span(start: int, end: int) -> str:
-    """A window's bounds as people write them: `2015-05-17 10:00 – 11:00`, the second date only where it differs."""
+    """A window's bounds for people: `2015-05-17 10:00 – 11:00`; the second date only if it differs."""
     first, last = moment(start), moment(end)
     if first is None or last is None:
         return f"{iso(start)} – {iso(end)}"
@@ -109,7 +109,7 @@ class Grid:
         self._cuttable = [i for i, column in enumerate(columns) if column.type[:5] in ("strin", "array")]
 
     def cells(self, rows: Sequence[Sequence[Any]]) -> list[tuple[str, ...]]:
-        """`rows` as text, and the widths grown to hold them. O(cells)."""
+        """`rows` as text. Grows the widths to hold them. O(cells)."""
         if not rows or not self.columns:
             return []
         shown = [
@@ -121,7 +121,7 @@ class Grid:
         return list(zip(*shown, strict=True))
 
     def fitted(self, width: int | None) -> list[int]:
-        """Widths that fit `width` places in all where possible: the widest columns of text are cut first."""
+        """Column widths whose sum is at most `width` places, if possible: the widest columns of text are cut first."""
         widths = list(self.widths)
         if width is None:
             return widths
@@ -152,7 +152,7 @@ class Grid:
 def table(
     columns: Sequence[ColumnInfo], rows: Sequence[Sequence[Any]], width: int | None = None
 ) -> list[str]:
-    """A whole small table as lines, header first. `rows` are held as text: for results of bounded size."""
+    """A whole table as lines, header first. All rows are held as text, so only for results of bounded size."""
     grid = Grid(columns)
     cells = grid.cells(rows)
     widths = grid.fitted(width)

@@ -1,4 +1,4 @@
-"""Results as JSON lines: one object a row, the query's columns in order."""
+"""Results as JSON lines: one object per row, with the query's columns in order."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from elf.sinks.console.row_stream import RowStream
 
 
 class JsonLines(RowStream):
-    """Writes windows to a binary stream. Open windows give the rows that changed, final ones all.
+    """Writes windows to a binary stream: of open windows the rows that changed, of final windows all rows.
 
-    With `meta`, each row also holds `_elf`: the window's job, version, bounds, status, revision, coverage and line
-    counters. On a terminal, characters that could control it are written as \\u escapes, which JSON reads back as they were.
+    With `meta`, each row also has `_elf`: the window's job, version, bounds, status, revision, coverage and line counters. On a
+    terminal, characters that could control it are written as \\u escapes, which readers of JSON turn back into the characters.
     """
 
     def lay_out(self, window: Window) -> None:
@@ -29,8 +29,8 @@ class JsonLines(RowStream):
 
 
 def meta_json(window: Window) -> bytes:
-    """The `_elf` object of a window's rows. A node in a revision is 48 hexadecimal digits, which sort in order and which no
-    reader of JSON rounds."""
+    """The `_elf` object of a window's rows. A node in a revision is text of 48 hexadecimal digits: it sorts in order, and no
+    reader of JSON rounds it."""
     epoch, node, n = window.revision
     bounds = "null" if window.start is None or window.end is None else window_json((window.start, window.end))
     left_out = {"rows_left_out": window.left_out} if window.left_out else {}

@@ -13,9 +13,9 @@ from elf.sinks.console.cells import Changes, escape_lines
 
 
 class RowStream(ABC):
-    """A sink of bytes. Open windows give the rows that changed, final ones all. Subclasses encode blocks of rows.
+    """A sink that writes bytes: of open windows the rows that changed, of final windows all rows.
 
-    On a terminal, characters that could control it are written as escapes.
+    Subclasses encode blocks of rows. On a terminal, characters that could control it are written as escapes.
     """
 
     wants_open = True
@@ -39,7 +39,7 @@ class RowStream(ABC):
         self.lay_out(window)
         rows = self._changes.rows(window)
         if window.status == "withdrawn" and self._meta and window.columns:
-            # Its rows were written, and nothing else shows that they are withdrawn.
+            # The window's rows were written, and only this row shows that they are withdrawn.
             rows = [_empty_row(window)]
         for columns in in_columns(rows, [column.type for column in window.columns]):
             self.write(self.block(columns))
@@ -50,7 +50,7 @@ class RowStream(ABC):
         write(self._stream, block)
 
     def put_state(self, state: PaneState) -> None:  # noqa: B027 (not abstract: there is nothing to do)
-        """Nothing: this sink does not want state."""
+        """Does nothing: this sink has no use for states."""
 
     def flush(self) -> None:
         flush(self._stream)
@@ -60,13 +60,13 @@ class RowStream(ABC):
 
 
 def _empty_row(window: Window) -> tuple[Any, ...]:
-    """A row with the bounds of the window and NULLs."""
+    """A row with the window's bounds, and NULL in all other columns."""
     bounds = (window.start, window.end)
     return tuple(bounds if column.type == WINDOW_TYPE else None for column in window.columns)
 
 
 def write(stream: BinaryIO, block: bytes) -> None:
-    """Write all of `block`. Raises `StreamClosed` when the reader has gone, OSError that names standard output."""
+    """Write all of `block`. Raises `StreamClosed` if the reader has closed the stream, else OSError about standard output."""
     try:
         stream.write(block)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""The console: the sink that suits stdout. A table on a terminal, JSON lines in a pipe, or as asked."""
+"""The console: the sink that suits stdout: a table on a terminal, JSON lines in a pipe, or the format that was requested."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ _tables: WeakSet[Table] = WeakSet()
 
 
 def console(output: str = "auto", *, color: str = "auto", meta: bool = False) -> Sink:
-    """The sink that prints on stdout; jobs that print to one stdout share it, since a table must know all that is on the
-    screen. Arguments as for `new_console`. Raises `UsageError`.
+    """The sink that prints on stdout. All jobs of one stdout share it, because a table must know all that is on the screen.
+    Arguments as for `new_console`. Raises `UsageError`.
     """
     return _shared(sys.stdout, output, color, meta)
 
 
 @lru_cache(maxsize=len(OUTPUTS))
 def _shared(stdout: TextIO, output: str, color: str, meta: bool) -> Sink:
-    del stdout  # another stdout, another sink
+    del stdout  # only a key of the cache: another stdout has another sink
     return new_console(output, color=color, meta=meta)
 
 
 def new_console(output: str = "auto", *, color: str = "auto", meta: bool = False) -> Sink:
-    """A sink of its own for stdout. output: "table", "json", "csv", or "auto": a table on a terminal, JSON lines in a pipe.
+    """A new sink for stdout. output: "table", "json", "csv", or "auto": a table on a terminal, JSON lines in a pipe.
     meta: add status, revision and line counters; in a table, the job's name. Raises `UsageError`.
     """
     if output not in OUTPUTS:
@@ -57,13 +57,13 @@ def new_console(output: str = "auto", *, color: str = "auto", meta: bool = False
 
 
 def make_way() -> None:
-    """Call before a message goes to the terminal: tables take their open windows off the screen until they next draw."""
+    """Call this before a message is written to the terminal: tables erase their open windows until the next flush."""
     for table in _tables:
         table.make_way()
 
 
 def is_coloured(when: str) -> bool:
-    """Whether to use colours on stdout: with "auto" on a terminal that is not dumb, unless NO_COLOR is set."""
+    """Whether to use colours on stdout. With "auto": on a terminal that is not dumb, unless NO_COLOR is set."""
     if when not in COLOURS:
         raise UsageError(f"--color: expected {', '.join(COLOURS)}, found {when!r}")
     if when != "auto":

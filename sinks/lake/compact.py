@@ -20,7 +20,7 @@ SMALL_BYTES = 128 << 20
 
 
 def compact_folder(job: str, version: str, folder: Path) -> int:
-    """Compact one folder; the number of files removed. Does nothing while another process compacts the folder."""
+    """Compact one folder. Returns the number of files removed. Does nothing while another process compacts the folder."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -58,7 +58,7 @@ def _compact(job: str, version: str, folder: Path) -> int:
 
 
 def _highest(paths: Iterable[Path]) -> dict[int, tuple[layout.Pane, Path]]:
-    """The entry that counts for each pane, by its start, and the file it is in."""
+    """Pane start -> the highest entry of that pane, and the file that contains it."""
     best: dict[int, tuple[layout.Pane, Path]] = {}
     for path in paths:
         for pane in read_panes(path):
@@ -67,7 +67,7 @@ def _highest(paths: Iterable[Path]) -> dict[int, tuple[layout.Pane, Path]]:
 
 
 def _rows(wanted: dict[Path, set[int]]) -> Iterator[Any]:
-    """The rows of the wanted panes (by start), a row group at a time: memory stays bounded."""
+    """The rows of the wanted panes (by start), one row group at a time, so that memory stays bounded."""
     for path, starts in sorted(wanted.items()):
         with pq.ParquetFile(path) as file:
             for group in range(file.num_row_groups):

@@ -1,6 +1,6 @@
-"""The lake's files, written: panes to Parquet, each file whole and durable before it is visible.
+"""Writes the lake's files: panes to Parquet, each file whole and durable before it is visible.
 
-Imports pyarrow, so only the writer process (`elf.sinks.lake.writer`) and tests import this.
+Imports pyarrow, so only the writer process (`elf.sinks.lake.writer`) and tests import this module.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Panes = Mapping[PaneFrame, Sequence[PartFrame]]
 
 
 def write_panes(schemas: dict[int, Schema], panes: Panes) -> Iterator[Done]:
-    """Write the panes, one file per hour folder as a rule. A pane below the lake's highest revision is only acknowledged."""
+    """Write the panes, usually one file per hour folder. A pane below its highest revision in the lake is only acknowledged."""
 
     def place(pane: PaneFrame) -> tuple[int, str]:
         schema = schemas[pane.schema]
@@ -72,9 +72,9 @@ def write_panes(schemas: dict[int, Schema], panes: Panes) -> Iterator[Done]:
 
 
 def stored_names(columns: Iterable[StateColumn]) -> list[str]:
-    """The columns' names within a file: their own, unless it is taken by a pane column, a folder or another column.
+    """The columns' names within a file: their own names, unless a pane column, a folder or another column has that name.
 
-    Compared without case, as Spark does: a key `hour` is stored as `hour_1`, since `hour=` is a folder.
+    Names are compared without case, as Spark does: a key `hour` is stored as `hour_1`, because `hour=` is a folder.
     """
     taken = {name.lower() for name, _, _ in PANE_COLUMNS} | set(PARTITIONS) | {"_empty"}
     names = []
@@ -133,7 +133,7 @@ def _tables(schema: Schema, panes: Panes) -> Iterator[Any]:
 
 
 def _decoded(panes: Panes, width: int) -> Iterator[tuple[PaneFrame, int, list[list[Any]]]]:
-    """The parts of each pane: the pane, the number of groups, and their values; a pane without groups has one empty part."""
+    """Each part of each pane: the pane, the number of groups, and their values. A pane without groups has one empty part."""
     for pane, parts in panes.items():
         none = True
         for values in whole_parts((part.values, part.more) for part in parts):
@@ -164,13 +164,13 @@ def _table(heads: list[tuple[PaneFrame, int]], columns: list[list[Any]], arrow: 
 def write_file(
     path: Path, about: dict[str, Any], panes: Iterable[layout.Pane], arrow: Any, tables: Iterable[Any]
 ) -> None:
-    """Write a file beside its place, sync it, move it there, sync the folder. One that is there already is left alone."""
+    """Write a file under a temporary name, sync it, rename it, sync the folder. Does nothing if the file exists already."""
     if not path.exists():
         unfinished = path.with_name(f".{path.stem[-16:]}.{os.urandom(4).hex()}.tmp")
         fd = os.open(unfinished, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644)
         try:
             with os.fdopen(fd, "wb") as file:
-                with suppress(OSError):  # a file system without locks: its leftovers stay
+                with suppress(OSError):  # a file system without locks: unfinished files are not removed there
                     fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 _write_parquet(file, _metadata(about, panes), arrow, tables)
                 file.flush()
@@ -184,7 +184,7 @@ def write_file(
 
 
 def _metadata(about: dict[str, Any], panes: Iterable[layout.Pane]) -> dict[str, str]:
-    """One key, since pyarrow does not keep the order of several: the same content must give the same bytes."""
+    """The file's metadata under one key: pyarrow does not keep the order of several, and equal content must give equal bytes."""
     listed = [
         (p.start, p.end, p.revision[0], f"{p.revision[1]:048x}", p.revision[2], p.digest) for p in panes
     ]
@@ -212,7 +212,7 @@ def _write_parquet(file: Any, metadata: dict[str, str], arrow: Any, tables: Iter
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder and its parents, each durable in the one above."""
+    """Make a folder and its parents, and make each of their names durable."""
     if not folder.is_dir():
         make_folder(folder.parent)
         with suppress(FileExistsError):

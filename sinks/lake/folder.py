@@ -1,4 +1,4 @@
-"""Whether a lake's folder can be used, found out without leaving anything there."""
+"""Checks whether a lake's folder can be written, and leaves nothing there."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 
 
 def try_folder(folder: Path) -> None:
-    """Write a file without a name in `folder`, or, if that does not exist yet, in its nearest parent that does.
+    """Write a file without a name in `folder`, or, if `folder` does not exist yet, in its nearest parent that exists.
 
-    Raises OSError, with `filename` set to the place that refuses.
+    Raises OSError, with `filename` set to the folder that cannot be written.
     """
     place = folder.absolute()
     while not (place.exists() or place.is_symlink()):

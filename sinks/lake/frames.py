@@ -2,7 +2,7 @@
 
 Request: `Schema` once per (job, version), then `PaneFrame`s, each with its `PartFrame`s; or one `CompactFrame`. The end of input
 starts the work.
-Answer: a `Done` per durable file (and one for each pane that needs no write), or a `Failed`, which ends it.
+Answer: a `Done` for each durable file (and for each pane that needs no write), or a `Failed`, which is the last.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Schema(msgspec.Struct, frozen=True, tag=True):
 
 
 class PaneFrame(msgspec.Struct, frozen=True, tag=True):
-    """One pane; its values follow, in `PartFrame`s. `node` is the revision's, in hex: it has 128 bits."""
+    """One pane; `PartFrame`s with its values follow. `node` is that of the revision, in hex."""
 
     number: int
     schema: int
@@ -68,14 +68,14 @@ class CompactFrame(msgspec.Struct, frozen=True, tag=True):
 
 
 class Done(msgspec.Struct, frozen=True, tag=True):
-    """These panes are durable (when writing), or so many files are removed (when compacting)."""
+    """panes: these are durable. removed: the number of files that compaction has removed."""
 
     panes: tuple[int, ...] = ()
     removed: int = 0
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True):
-    """Nothing after this is durable. `errno` as the operating system gave it."""
+    """The request failed, and nothing after the last `Done` is durable. errno: that of the operating system."""
 
     errno: int
     message: str
@@ -87,14 +87,14 @@ Answer = Done | Failed
 
 
 def write_frame(stream: IO[bytes], frame: Request | Answer | bytes) -> None:
-    """Write a frame, encoded already or not. Raises BrokenPipeError where the other side is gone."""
+    """Write a frame, which may be encoded already. Raises BrokenPipeError if the other process has ended."""
     body = frame if isinstance(frame, bytes) else msgspec.msgpack.encode(frame)
     stream.write(_LENGTH.pack(len(body)))
     stream.write(body)
 
 
 def read_frames(stream: IO[bytes], kind: Any) -> Iterator[Any]:
-    """The frames up to the end of the stream, decoded as `kind`. A torn last frame (its writer died) is left out."""
+    """The frames up to the end of the stream, decoded as `kind`. An incomplete last frame (its writer died) is left out."""
     decoder = msgspec.msgpack.Decoder(kind)
     while len(head := stream.read(_LENGTH.size)) == _LENGTH.size:
         (length,) = _LENGTH.unpack(head)

@@ -1,13 +1,13 @@
-"""The lake's layout on disk: which folder and file a pane is in, what a file name says, and compaction.
+"""The lake's layout on disk: the folder and the file of a pane, what a file name contains, and which folders to compact.
 
     DIR/job=NAME/version=DIGEST/date=2026-10-27/hour=03/FIRST-PANE-GROUPS-DIGEST.parquet
 
-NAME is percent-encoded. A pane lies in the folder of the hour of its start (UTC); the one pane of a query without a window in
+NAME is percent-encoded. A pane is in the folder of the hour of its start (UTC); the one pane of a query without a window is in
 `date=__HIVE_DEFAULT_PARTITION__/hour=__HIVE_DEFAULT_PARTITION__`, Hive's name for NULL. The file name is the ledger: FIRST
-is the first pane's start and PANE the panes' length, in microseconds; GROUPS says which panes, counted from FIRST, are in
-it at which revision (`0x60.75r0.0.1_61r0.0.2`: panes 0 to 59 and 75 at revision (0, 0, 1), pane 61 at (0, 0, 2), the node in
-hex); DIGEST is that of the content. So a file is never overwritten with other content, a retry writes the same name, and
-the highest revision of every pane is known from a listing.
+is the first pane's start and PANE the panes' length, in microseconds; GROUPS lists the file's panes, counted from FIRST, with
+their revisions (`0x60.75r0.0.1_61r0.0.2`: panes 0 to 59 and 75 at revision (0, 0, 1), pane 61 at (0, 0, 2), the node in hex);
+DIGEST is that of the content. So a file is never overwritten with other content, a retry writes the same name, and a listing
+shows the highest revision of every pane.
 
 Readers take, per pane, the highest (revision, digest): overlapping files are harmless. Names that begin with a dot are files
 being written; readers skip them, and the next writer in the folder removes those of writers that died.
@@ -30,11 +30,11 @@ import msgspec
 from elf.jobmaster.windows.result import Revision
 
 LAYOUT = 1
-"""Version of folders, names, columns and metadata; files say it."""
+"""The version of folders, names, columns and metadata; it is in each file's metadata."""
 HOUR_US = 3_600_000_000
 NO_WINDOW = "date=__HIVE_DEFAULT_PARTITION__/hour=__HIVE_DEFAULT_PARTITION__"
 GROUPS_MAX = 160
-"""Characters of GROUPS in a name: with the longest FIRST, PANE and DIGEST a name stays below the 255 bytes of file systems."""
+"""Most characters of GROUPS: with the longest FIRST, PANE and DIGEST a name stays below the 255 bytes of file systems."""
 
 _RUN = r"\d+(?:x\d+)?"
 _GROUP = rf"{_RUN}(?:\.{_RUN})*r\d+\.[0-9a-f]+\.\d+"
@@ -43,7 +43,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Pane(msgspec.Struct, frozen=True, order=True):
-    """A pane as the lake knows it. Of two entries of one (start, end), the greater one counts."""
+    """A pane's entry in the lake. Of two entries of one (start, end), the greater one counts."""
 
     start: int
     end: int
@@ -166,7 +166,7 @@ def folder_ledger(folder: Path) -> dict[int, Revision]:
 def ledger(directory: Path | str, job: str) -> dict[tuple[str, int], Revision]:
     """{(version, pane start): highest revision} of a job, from file names alone. O(files); no file is opened.
 
-    A new run over the same windows must give each a revision above the one found here, or its results will not count.
+    The results of a new run over the same windows count only if their revisions are above those found here.
     """
     highest: dict[tuple[str, int], Revision] = {}
     for version, folder in _hour_folders(job_folder(Path(directory), job)):
@@ -186,7 +186,7 @@ def jobs(directory: Path | str) -> list[str]:
 
 
 def old_folders(directory: Path | str, older_than: int) -> Iterator[tuple[str, str, Path]]:
-    """(job, version, hour folder) of all hours that ended before `older_than` (microseconds UTC), and of none without."""
+    """(job, version, hour folder) of all hours that ended before `older_than` (microseconds UTC). Skips panes without a time."""
     for job in jobs(directory):
         for version, folder in _hour_folders(job_folder(Path(directory), job)):
             with suppress(ValueError):
@@ -197,7 +197,7 @@ def old_folders(directory: Path | str, older_than: int) -> Iterator[tuple[str, s
 
 
 def remove_abandoned(folder: Path) -> None:
-    """Remove the unfinished files of writers that died: a living one holds a lock on its own."""
+    """Remove the unfinished files of writers that died: a writer that lives holds a lock on its file."""
     for path in folder.glob(".*.tmp"):
         with suppress(OSError):
             fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)

@@ -36,19 +36,19 @@ from elf.sinks.lake.layout import ledger
 
 
 def cause(error: OSError) -> str:
-    """The text of an OSError, with its path where it has one."""
+    """The text of an OSError, with its path if it has one."""
     return f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)
 
 
-class WriterDied(ChildProcessError):  # noqa: N818 (an event, named as what it is)
-    """The writer's process ended before it had written everything: killed, or by a failure of its own."""
+class WriterDied(ChildProcessError):  # noqa: N818 (the name of an event)
+    """The writer's process ended before it had written everything: it was killed, or it failed."""
 
 
 class WriterProcess:
-    """One run of `elf.sinks.lake.writer`. Use as a context: on leaving, the process has ended.
+    """One run of `elf.sinks.lake.writer`. Use it as a context: when the context ends, the process has ended.
 
-    Raises OSError where something could not be made durable: with the errno and the path that the writer met, or without a path
-    where the process itself could not be started, as the text then says; `WriterDied` where it ended without an answer.
+    Raises OSError if something could not be made durable, with the writer's errno and path; without a path if the process could
+    not be started, which the text then says; and `WriterDied` if the process ended without an answer.
     """
 
     def __init__(self) -> None:
@@ -90,12 +90,12 @@ class WriterProcess:
             acknowledge(answer.panes)
 
     def compact(self, directory: str, older_than: int) -> int:
-        """See the function of that name."""
+        """See the function `compact`."""
         request = CompactFrame(directory, older_than)
         return sum(answer.removed for answer in self._ask([request]))
 
     def try_out(self) -> None:
-        """Raises OSError where it dies with nothing to write."""
+        """Run the process with nothing to write. Raises OSError if it fails."""
         self.write((), lambda numbers: None)
 
     def _ask(self, frames: Iterable[Request | bytes]) -> Iterable[Done]:
@@ -112,8 +112,8 @@ class WriterProcess:
 
     @staticmethod
     def _send(pipe: IO[bytes], frames: Iterable[Request | bytes]) -> None:
-        """The writer answers only after the end of its input, so neither side can block the other."""
-        with suppress(BrokenPipeError):  # it died; its exit status says how
+        """Send the frames. The writer answers only after the end of its input, so neither side can block the other."""
+        with suppress(BrokenPipeError):  # the writer died; its exit status says how
             for frame in frames:
                 write_frame(pipe, frame)
             pipe.close()
@@ -122,7 +122,7 @@ class WriterProcess:
 def compact(directory: Path | str, older_than: int) -> int:
     """Merge the small files of each hour that ended before `older_than` (microseconds UTC), keeping the highest revisions.
 
-    Runs in a child process. The old files go only after the new one is durable, so a reader that lists the folder at
+    Runs in a child process. Removes the old files only after the new one is durable, so a reader that lists the folder at
     any moment finds every pane. Returns the number of files removed. Raises OSError as `ParquetSink.flush` does.
     """
     with WriterProcess() as writer:
@@ -132,15 +132,15 @@ def compact(directory: Path | str, older_than: int) -> int:
 class ParquetSink:
     """Final and revised pane states, durable in the lake under `directory` when `flush` returns.
 
-    One pane is pending per (job, version, pane): a higher revision replaces a lower one. Its values stay where they are, or
-    are held encoded. After an OSError from `flush` what was not acknowledged is kept for the next one.
+    Of each pane of a version of a job only the highest revision is pending. Its values stay where they are, or are held encoded.
+    After an OSError from `flush`, the panes that were not acknowledged stay pending for the next flush.
     """
 
     wants_open = False
     wants_state = True
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
-        """Raises ElfError without pyarrow, UsageError where the folder cannot be made."""
+        """Raises ElfError if pyarrow is missing, UsageError if the folder cannot be made."""
         if find_spec("pyarrow") is None:
             raise ElfError(
                 "the Parquet lake needs pyarrow, which is not installed; pip install 'elf-mesh[lake]'"
@@ -160,14 +160,14 @@ class ParquetSink:
         return sum(pane.size for pane in self._pending.values())
 
     def next_epoch(self, job: str) -> int:
-        """One more than the highest epoch in the lake, 0 where it holds nothing of the job. O(files of the job)."""
+        """One more than the job's highest epoch in the lake; 0 if the lake has nothing of the job. O(files of the job)."""
         return 1 + max((revision[0] for revision in ledger(self.directory, job).values()), default=-1)
 
     def put(self, window: Window) -> None:
-        """Windows for people are not stored: the lake takes states."""
+        """Does nothing: the lake stores states, not windows."""
 
     def put_state(self, state: PaneState) -> None:
-        """Take a pane. O(its values). Open ones are not for the lake and are ignored."""
+        """Add a pane to those that are pending; open panes are ignored. O(its values)."""
         if state.status == "open":
             return
         schema = self._schema(state)
@@ -180,7 +180,7 @@ class ParquetSink:
     def _schema(self, state: PaneState) -> int:
         key = (state.job, state.version)
         if key not in self._schemas:
-            from elf.version import version  # costs a look at the installed packages
+            from elf.version import version  # late: it reads the list of installed packages
 
             number = len(self._schemas)
             frame = Schema(
@@ -195,7 +195,7 @@ class ParquetSink:
         return sorted({job for (job, _), (number, _) in self._schemas.items() if number in used})
 
     def discard(self, job: str) -> None:
-        """Forget that job's pending panes."""
+        """Forget the job's pending panes."""
         for key in self._keys_of(job):
             del self._pending[key]
 
@@ -204,7 +204,7 @@ class ParquetSink:
         return [key for key in self._pending if key[0] in own]
 
     def flush(self, job: str | None = None) -> None:
-        """Make all pending panes durable, or that job's. Starts a process, unless nothing is pending; blocks until it is done."""
+        """Make all pending panes, or those of one job, durable. Starts a process, if any are pending, and waits for its end."""
         pending = {key: self._pending[key] for key in self._keys_of(job)}
         if not pending:
             return
@@ -221,12 +221,12 @@ class ParquetSink:
             writer.write(itertools.chain(schemas, panes), acknowledge)
 
     def close(self) -> None:
-        """Flush; nothing is held between flushes."""
+        """Flush. The sink holds no file or process between flushes."""
         self.flush()
 
 
 class _Pane:
-    """A pane as the writer takes it, with the digest of all that its rows will say."""
+    """A pane as it is sent to the writer, with the digest of the content of its rows."""
 
     def __init__(self, state: PaneState, schema: int, number: int) -> None:
         self.revision, self.number = state.revision, number

@@ -1,8 +1,8 @@
-"""The lake in Spark: what is stored, the panes that count, and their state merged to any longer window.
+"""The lake in Spark: what is stored, the valid panes, and their state merged to any longer window.
 
     lake folder -> `stored_jobs` (names and recipes) -> `panes` (highest revision of each) -> `merged` -> `results` or a view
 
-A recipe (`elf.jobmaster.plan.recipe`) says in Spark SQL how outputs follow from merged state, so nothing here depends on plans.
+A recipe (`elf.jobmaster.plan.recipe`) computes outputs from merged state, in Spark SQL, so this module does not depend on plans.
 Listing and reading of footers go through Hadoop's file systems in the driver's JVM: a lake may be on any of them.
 """
 
@@ -19,6 +19,7 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from elf.errors import ElfError, UsageError
+from elf.jobmaster.plan.spark_sql import identifier
 from elf.sinks.lake import layout
 
 if TYPE_CHECKING:
@@ -42,12 +43,12 @@ PANE_COLUMNS = (
 
 
 class Stored(msgspec.Struct, frozen=True):
-    """One version of a job in the lake. `columns`: [{name, type, role, stored}]; `recipe` as its files give it."""
+    """One version of a job in the lake. columns: [{name, type, role, stored}]. recipe: from the metadata of its files."""
 
     job: str
     version: str
     folder: str
-    newest: str  # the last hour's folder: which version is newer
+    newest: str  # the folder of its last hour, by which versions are ordered
     columns: list[dict[str, str]]
     recipe: dict[str, Any]
 
@@ -75,16 +76,11 @@ def interval_us(text: str) -> int:
     return int(found[1]) * UNITS_US[found[2]]
 
 
-def quoted(name: str) -> str:
-    """A column's name as Spark SQL takes it."""
-    return "`" + name.replace("`", "``") + "`"
-
-
 # What is stored.
 
 
 def stored_jobs(spark: SparkSession, directory: str) -> list[Stored]:
-    """All versions of all jobs, by job and age. Reads one footer for each. Raises UsageError where there is no lake."""
+    """All versions of all jobs, by job and age. Reads one footer for each. Raises UsageError if there is no lake."""
     root = _root(directory)
     try:
         found = [
@@ -124,7 +120,7 @@ def _names(spark: SparkSession, parent: str) -> list[str]:
 
 
 def _stored(spark: SparkSession, job: str, version: str) -> Stored | None:
-    """A version as its newest file describes it; None for a version without a file (yet)."""
+    """A version, from the metadata of its newest file; None for a version without files."""
     for date in reversed(_folders(spark, version, "date=")):
         for hour in reversed(_folders(spark, date, "hour=")):
             files = [name for name in _names(spark, hour) if layout.parse(Path(name))]
@@ -153,7 +149,7 @@ def _about(spark: SparkSession, file: str) -> dict[str, Any]:
     about: dict[str, Any] = json.loads(text or "{}")
     if about.get("layout") != layout.LAYOUT or not about.get("recipe"):
         raise ElfError(
-            f"{file} is not of this version of elf, layout {layout.LAYOUT}; it says {about.get('elf_version')}"
+            f"{file} is not of this version of elf, layout {layout.LAYOUT}; elf {about.get('elf_version')} wrote it"
         )
     return about
 
@@ -167,21 +163,21 @@ def _hadoop(spark: SparkSession) -> Any:
     return context.hadoopConfiguration()
 
 
-# The panes that count.
+# The valid panes.
 
 
 def panes(spark: SparkSession, stored: Stored) -> DataFrame:
-    """Every row of the panes that count, including empty panes: pane columns, `_date`, `_hour`, keys as `#k0`…, state by name.
+    """Every row of the valid panes, including empty panes: pane columns, `_date`, `_hour`, keys as `#k0`…, state by name.
 
-    Of a pane that is in several files the highest (revision, digest) counts, whole; the file's name breaks the last tie, between
-    equal copies; one that says `withdrawn` is no result, and left out. Filters on `_date` and `_hour` prune folders.
+    Of a pane that is in several files only the highest (revision, digest) is valid; of equal copies, that with the highest file
+    name. A pane whose status is `withdrawn` is no result, and is left out. Filters on `_date` and `_hour` prune folders.
     """
-    columns = ", ".join(f"{quoted(c['stored'])} {c['type']}" for c in stored.columns)
+    columns = ", ".join(f"{identifier(c['stored'])} {c['type']}" for c in stored.columns)
     schema = ", ".join([PANE_COLUMNS, *filter(None, [columns]), "date date, hour int"])
     frame = spark.read.schema(schema).parquet(re.sub(r"([\[\]{}*?\\])", r"\\\1", stored.folder))
     names = [column.split()[0] for column in PANE_COLUMNS.split(", ")]
-    keys = [f"{quoted(c['stored'])} AS `#k{i}`" for i, c in enumerate(stored.keys)]
-    states = [f"{_unmerged(c)} AS {quoted(c['name'])}" for c in stored.states]
+    keys = [f"{identifier(c['stored'])} AS `#k{i}`" for i, c in enumerate(stored.keys)]
+    states = [f"{_unmerged(c)} AS {identifier(c['name'])}" for c in stored.states]
     frame = frame.selectExpr(
         *names, "date AS _date", "hour AS _hour", *keys, *states, "_metadata.file_name AS `#file`"
     )
@@ -191,8 +187,8 @@ def panes(spark: SparkSession, stored: Stored) -> DataFrame:
 
 
 def _unmerged(column: dict[str, str]) -> str:
-    """Buckets as (key, value) pairs, which append; all else as it is."""
-    name = quoted(column["stored"])
+    """SQL that turns a map of buckets into (key, value) pairs, which can be concatenated; other columns unchanged."""
+    name = identifier(column["stored"])
     return f"map_entries({name})" if column["role"] == "buckets" else name
 
 
@@ -225,12 +221,12 @@ _MERGED = {
 }
 _SUM = "sum({0})"
 _WIDE_SUM = "CASE WHEN count({0}) = count(1) THEN sum({0}) END"
-"""A NULL among 128-bit sums is one that did not fit: then the sum is unknown."""
+"""A NULL among 128-bit sums is a sum that did not fit: then the total is unknown."""
 
 
 def merge_sql(column: dict[str, str]) -> str | None:
-    """The SQL aggregate that merges a state column, or None where there is none (yet)."""
-    name = quoted(column["name"])
+    """The SQL aggregate that merges a state column, or None if the column cannot be merged."""
+    name = identifier(column["name"])
     if column["role"] == "sum":
         return (_WIDE_SUM if column["type"].startswith("decimal") else _SUM).format(name)
     template = _MERGED.get(column["role"])
@@ -238,7 +234,7 @@ def merge_sql(column: dict[str, str]) -> str | None:
 
 
 def every_fits(stored: Stored, every_us: int) -> bool:
-    """Whether windows of this length are made of whole panes."""
+    """Whether windows of this length consist of whole panes."""
     return stored.pane_us is not None and every_us % stored.pane_us == 0
 
 
@@ -274,7 +270,7 @@ def merged(frame: DataFrame, by: Sequence[str], columns: Iterable[dict[str, str]
 
 
 def group_by_job(frame: DataFrame, stored: Stored, every_us: int | None) -> DataFrame:
-    """The job's groups per window: its own windows, or those of `every_us`; all state merged that can be."""
+    """The job's groups in each window, its own or one of `every_us`, with all state that can be merged."""
     rows = with_windows(frame, stored, every_us)
     window = stored.recipe["window"]
     if every_us is None and window and window["slide_us"] == window["size_us"]:
@@ -283,7 +279,7 @@ def group_by_job(frame: DataFrame, stored: Stored, every_us: int | None) -> Data
 
 
 def results(groups: DataFrame, stored: Stored) -> DataFrame:
-    """The query's own result over the groups: HAVING, ORDER BY and LIMIT within each window, SELECT; windows in time order.
+    """The query's result from the groups: HAVING, ORDER BY and LIMIT within each window, then SELECT; windows in time order.
 
     Columns that cannot be merged are left out.
     """
@@ -301,7 +297,7 @@ def results(groups: DataFrame, stored: Stored) -> DataFrame:
         order = [f.col("`#rank`")]
     kept = [output for output in recipe["outputs"] if output["sql"]]
     ordered = groups.orderBy(f.col(START), *order)
-    return ordered.selectExpr(*(f"{output['sql']} AS {quoted(output['name'])}" for output in kept))
+    return ordered.selectExpr(*(f"{output['sql']} AS {identifier(output['name'])}" for output in kept))
 
 
 def _order(item: dict[str, Any]) -> Any:
@@ -314,16 +310,16 @@ def _order(item: dict[str, Any]) -> Any:
 
 
 def view(groups: DataFrame, stored: Stored) -> DataFrame:
-    """A job's view for the user's SQL: window_start, window_end, outputs, keys, then the state; a taken name comes once."""
+    """A job's view for the user's SQL: window_start, window_end, outputs, keys, then the state; the first of a name only."""
     columns = {"window_start": START, "window_end": END}
     outputs = [o for o in stored.recipe["outputs"] if o["sql"] and not o["type"].startswith("struct")]
     wanted = [(o["name"], o["sql"]) for o in outputs]
     wanted += [(key["name"], f"`#k{i}`") for i, key in enumerate(stored.keys)]
-    wanted += [(c["name"], quoted(c["name"])) for c in stored.states if c["name"] in groups.columns]
+    wanted += [(c["name"], identifier(c["name"])) for c in stored.states if c["name"] in groups.columns]
     wanted += [(name, name) for name in ("_date", "_hour") if name in groups.columns]
     taken = set(columns)
     for name, sql in wanted:
         if name.lower() not in taken:
             taken.add(name.lower())
             columns[name] = sql
-    return groups.selectExpr(*(f"{sql} AS {quoted(name)}" for name, sql in columns.items()))
+    return groups.selectExpr(*(f"{sql} AS {identifier(name)}" for name, sql in columns.items()))

@@ -21,9 +21,9 @@ _FLAT: dict[str, Callable[[], Any]] = {
 
 
 def arrow_type(text: str) -> Any:
-    """The Arrow type of a Spark type: `decimal(38,6)`, `array<struct<a:string,b:bigint>>`, `map<int,bigint>`, …
+    """The Arrow type of a Spark type, such as `decimal(38,6)`, `array<struct<a:string,b:bigint>>` or `map<int,bigint>`.
 
-    Raises ValueError for a text that is none. A struct's field names must be free of `,<>:`.
+    Raises ValueError for a text that is no type. A struct's field names must not contain `,<>:`.
     """
     text = text.strip()
     if text in _FLAT:
@@ -59,9 +59,9 @@ def _parts(text: str) -> list[str]:
 
 
 def arrow_array(values: Sequence[Any], kind: Any) -> Any:
-    """The values of one column as an Arrow array. Decimals come as text; a map as a dict or pairs; a struct as a list.
+    """The values of one column as an Arrow array. Decimals are given as text, a map as a dict or pairs, a struct as a list.
 
-    Raises pyarrow's ArrowInvalid where a value does not fit: never a wrapped number.
+    Raises pyarrow's ArrowInvalid if a value does not fit: a number never wraps around.
     """
     if pa.types.is_decimal(kind):
         return pa.array(values, pa.string()).cast(

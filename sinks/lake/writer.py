@@ -1,6 +1,6 @@
 """The short-lived process that writes Parquet: `python -m elf.sinks.lake.writer`, frames in on stdin, answers on stdout.
 
-It exists so that the agent never holds pyarrow (about 50 MB) in its own memory. An answer means durable.
+It exists so that the agent never holds pyarrow (about 50 MB) in its own memory. Panes that it answers for are durable.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from contextlib import suppress
 
 
 def main() -> None:
-    """Serve one request stream and exit; failures are answers, never tracebacks."""
+    """Serve one request stream and exit. Failures are reported as answers, not as tracebacks."""
     with suppress(OSError):
         os.nice(5)  # the web server on this host has priority
     # pyarrow works without numpy, which nothing here needs; without it the process starts in half the time.
@@ -24,7 +24,7 @@ def main() -> None:
             write_frame(sys.stdout.buffer, answer)
             sys.stdout.buffer.flush()
     except BrokenPipeError:
-        os._exit(1)  # the agent was killed; the usual way out would print that it cannot flush
+        os._exit(1)  # the agent was killed; a normal exit would print that it cannot flush
 
 
 if __name__ == "__main__":

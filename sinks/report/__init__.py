@@ -1,4 +1,4 @@
-"""`elf report`: questions to a lake over the long horizon, in Spark.
+"""`elf report`: queries over all that a lake stores, in Spark.
 
 Enters: lakes. Leaves: tables, JSON lines, CSV, a page.
 May import: lake, console, jobmaster.compile.

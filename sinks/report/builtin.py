@@ -1,8 +1,8 @@
-"""The built-in reports: the usual questions of operators, each answered from a stored job that can.
+"""The built-in reports: the usual questions of operators, each answered from a stored job that has what it needs.
 
-A report needs state of all lines (a job with a WHERE does not hold the whole traffic), and a key that is a plain column of the
-log. A report that no job can answer is left out, with a line that says which job would provide it. For a lake too short for hours
-and days the reports use shorter steps (`in_steps`).
+A report needs the state of all lines (a job with a WHERE does not cover all traffic), and a key that is a plain column of the
+log. A report that no job can answer is left out, with a notice that gives a query whose job could answer it. If a lake is too
+short for hours and days, the reports use shorter steps (`in_steps`).
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from elf.jobmaster.plan.spark_sql import identifier
 from elf.sinks.lake import layout
-from elf.sinks.lake.spark_read import START, Stored, every_fits, merged, quoted, with_windows
+from elf.sinks.lake.spark_read import START, Stored, every_fits, merged, with_windows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 DAY_US = 24 * layout.HOUR_US
 TOP_PATHS = 20
 SHORT_US = 3 * layout.HOUR_US
-"""Lakes that span less than this are not reported by hour and day, which would give one bar or two."""
+"""Lakes that span less than this are not reported by hour and day: charts would have one or two bars."""
 POINTS_MIN = 5
 STEPS = (
     (layout.HOUR_US, "hour"),
@@ -32,15 +33,15 @@ STEPS = (
     (5_000_000, "5 seconds"),
     (1_000_000, "second"),
 )
-"""The steps of a short lake, longest first, as titles name them."""
+"""The steps for a short lake, longest first, with the names that titles use."""
 ROWS_MAX = 100_000
-"""Ten years of hours. With a limit Spark sorts in one pass; without, it first samples for a sort across machines."""
+"""Ten years of hours. With a limit Spark sorts in one pass; without one it first samples, for a sort across machines."""
 
 
 class Report(msgspec.Struct, frozen=True):
-    """A report: `sql` names its columns over `requests` and `bytes` (merged sums) and `key`, grouped by time and key.
+    """A report: SQL over the merged sums `requests` and `bytes`, grouped by time and `key`.
 
-    every_us: None for one row per key over all time. chart: how the HTML draws it.
+    every_us: the length of a step; None: one row per key over all time. chart: the kind of its chart in HTML.
     """
 
     name: str
@@ -52,7 +53,7 @@ class Report(msgspec.Struct, frozen=True):
     select: tuple[str, ...]  # SQL of the columns, over the groups, `requests` and `bytes`
     order: str
     chart: str
-    would: str  # a query whose job would provide it
+    would: str  # a query whose job could answer the report
     limit: int = ROWS_MAX
     more: tuple[str, ...] = ()  # further SQL aggregates over `key` and the measures
 
@@ -119,7 +120,7 @@ def key_index(stored: Stored, column: str) -> int | None:
 
 
 def can_answer(report: Report, stored: Stored) -> bool:
-    """Whether this version of a job holds what the report needs."""
+    """Whether this version of a job has the measures and the key that the report needs."""
     return (
         not stored.recipe["filtered"]
         and (report.every_us is None or every_fits(stored, report.every_us))
@@ -129,7 +130,7 @@ def can_answer(report: Report, stored: Stored) -> bool:
 
 
 def chosen(report: Report, versions: Sequence[Stored]) -> list[Stored]:
-    """The versions that can answer, of the one job with the fewest keys (the least to read), the first by name."""
+    """The versions that can answer the report, of one job: that with the fewest keys (the least to read), then the first name."""
     able = [stored for stored in versions if can_answer(report, stored)]
     if not able:
         return []
@@ -140,8 +141,9 @@ def chosen(report: Report, versions: Sequence[Stored]) -> list[Stored]:
 def in_steps(report: Report, versions: Sequence[Stored], start: int, end: int) -> Report | None:
     """The report in steps that suit panes of these versions from `start` to `end` (microseconds).
 
-    Of a lake shorter than `SHORT_US` a report by hour is in the longest of `STEPS` that is made of whole panes and gives
-    `POINTS_MIN` points, or in the shortest there is; its column `hour` is then `time`. One by day is None: it would be one point.
+    If the lake is shorter than `SHORT_US`, a report by hour uses the longest of `STEPS` that consists of whole panes and gives
+    `POINTS_MIN` points, else the shortest that consists of whole panes; its column `hour` becomes `time`. A report by day would
+    have one point: returns None.
     """
     steps = [step for step in STEPS if all(every_fits(stored, step[0]) for stored in versions)]
     if report.every_us is None or end - start >= SHORT_US or not steps:
@@ -182,7 +184,7 @@ def _ordering(item: str) -> Any:
 
 
 def _measures(report: Report, stored: Stored, panes: DataFrame) -> DataFrame:
-    """`start`, `key`, and the measures, merged as far as one version goes."""
+    """`start`, `key`, and the measures of one version, merged."""
     index = key_index(stored, report.key) if report.key else None
     key = f"`#k{index}`" if index is not None else "CAST(NULL AS string)"
     found = {needed: measure(stored, needed) or {} for needed in report.needs}
@@ -191,4 +193,4 @@ def _measures(report: Report, stored: Stored, panes: DataFrame) -> DataFrame:
     rows = with_windows(panes, stored, report.every_us) if report.every_us else panes
     start = START if report.every_us else "CAST(NULL AS timestamp)"
     groups = merged(rows, [f"{start} AS start", f"{key} AS key"], states)
-    return groups.selectExpr("start", "key", *(f"{a['sql']} AS {quoted(n)}" for n, a in found.items()))
+    return groups.selectExpr("start", "key", *(f"{a['sql']} AS {identifier(n)}" for n, a in found.items()))

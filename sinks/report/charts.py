@@ -1,4 +1,4 @@
-"""Charts as inline SVG, made of nothing but text: they open offline, follow the page's light or dark colours, and need no script.
+"""Charts as inline SVG text: they open offline, follow the page's light or dark colours, and need no script.
 
 All text from logs is escaped here. Sizes are in SVG units of one pixel; the page scales the drawing to its width.
 """
@@ -18,7 +18,7 @@ from elf.sinks.console.cells import escape as printable
 WIDTH, HEIGHT = 960, 280
 LEFT, RIGHT, TOP, BOTTOM = 64, 12, 12, 40
 COLUMNS_MAX = 14 * 24
-"""Columns beside each other: two weeks of hours. Of more, the last are drawn."""
+"""The most columns in one chart: two weeks of hours. Of more, only the last are drawn."""
 COLUMN_MAX = 64.0
 LABEL_CHARS = 96
 
@@ -26,7 +26,7 @@ Format = Callable[[float], str]
 
 
 class Series(msgspec.Struct, frozen=True):
-    """A named row of values, one for each time (None where there is none). `style` is a CSS class of the page."""
+    """A named series of values, one for each time; None: no value. `style` is a CSS class of the page."""
 
     name: str
     style: str
@@ -34,7 +34,7 @@ class Series(msgspec.Struct, frozen=True):
 
 
 def compact(value: float) -> str:
-    """1234567 as `1.23M`: three digits are enough on an axis."""
+    """1234567 as `1.23M`: three digits suffice on an axis."""
     return _scaled(value, 1000, ("", "k", "M", "G", "T", "P"))
 
 
@@ -59,7 +59,7 @@ def moment(us: int) -> datetime:
 
 
 def ticks(highest: float, show: Format = compact, count: int = 4) -> list[float]:
-    """Round numbers from 0 to at least `highest`: steps of 1, 2 or 5 times a power of ten (for bytes, of a KiB, MiB, …)."""
+    """Round numbers from 0 to at least `highest`, in steps of 1, 2 or 5 times a power of ten (for bytes: of a KiB, MiB, GiB)."""
     if highest <= 0:
         return [0.0, 1.0]
     if show is size and highest >= 1024:
@@ -142,7 +142,7 @@ def _lines(
 
 
 def bars(rows: Sequence[tuple[str, float]], style: str, show: Format) -> str:
-    """Horizontal bars, one a row, with its label above it and its value at its end."""
+    """Horizontal bars, one per row, each with its label above it and its value at its end."""
     step, thick = 34, 10
     longest = max((value for _, value in rows), default=0) or 1
     parts = []
@@ -181,7 +181,7 @@ _STEPS_US += [_HOUR_US * n for n in (1, 2, 3, 6, 12, 24, 48, 96, 168, 336, 720, 
 
 
 def _x_axis(first: int, step_us: int, count: int, wide: float) -> str:
-    """At most twelve labels, at round times; the date where a day begins and at the first."""
+    """At most twelve labels, at round times; the first one, and those where a day begins, have the date."""
     label_us = next((us for us in _STEPS_US if us >= step_us and us * 12 >= count * step_us), _STEPS_US[-1])
     parts, dated = [], False
     for slot in range(count):
@@ -206,7 +206,7 @@ def _when(at: int, step_us: int) -> str:
 
 
 def _clock(when: datetime, step_us: int) -> str:
-    """The time of day, with seconds where steps are shorter than a minute."""
+    """The time of day, with seconds if steps are shorter than a minute."""
     return f"{when:%H:%M:%S}" if step_us < _MINUTE_US else f"{when:%H:%M}"
 
 

@@ -22,13 +22,13 @@ from elf.sinks.report.page import TABLE_ROWS, page
 from elf.sinks.report.rows import Section
 
 TABLE_LINES = 100
-"""Rows of one table as text; CSV and JSON have no bound."""
+"""The most rows of one table as text; CSV and JSON have no bound."""
 BLOCK_ROWS = 10_000
 MINUTE_US = 60_000_000
 
 
 def html_file(output: str) -> str | None:
-    """The FILE of `html:FILE`; None for the other outputs. Raises UsageError for none of them, or for no folder."""
+    """The FILE of `html:FILE`; None for the other outputs. Raises UsageError for an unknown output, or a missing folder."""
     if output in ("table", "json", "csv"):
         return None
     if output.startswith("html:") and len(output) > 5:
@@ -40,13 +40,13 @@ def html_file(output: str) -> str | None:
 
 
 def write(sections: Iterable[Section], output: str, stdout: BinaryIO, *, single: bool) -> None:
-    """The sections one after the other. In JSON and CSV each row begins with its report's name, unless there is one only."""
+    """Write the sections in sequence. In JSON and CSV each row begins with its report's name, unless `single`."""
     if output == "table":
         for section in sections:
             _write_table(section, stdout, titled=not single)
         return
     sink = JsonLines(stdout) if output == "json" else Csv(stdout)
-    number = count(1)  # a sink takes each revision of a window once
+    number = count(1)  # each window needs another revision: a sink prints a revision once
     for section in sections:
         columns, rows = section.columns, iter(section.rows)
         if not single:
@@ -72,7 +72,7 @@ def _write_table(section: Section, stdout: BinaryIO, *, titled: bool) -> None:
 
 
 def write_html(target: str, lake: str, sections: Iterable[Section], notes: list[str]) -> None:
-    """One HTML file, whole or not at all. `notes` may grow while the sections are made. Raises UsageError on a bad target."""
+    """Write one HTML file, whole or not at all. `notes` may grow while the sections are made. Raises UsageError if it fails."""
     held = [_held(section) for section in sections]
     text = page("Web traffic report", lake, _cards(held), held, notes)
     path = Path(target)
@@ -92,7 +92,7 @@ def write_html(target: str, lake: str, sections: Iterable[Section], notes: list[
 
 
 def _held(section: Section) -> Section:
-    """The section with as many of its rows as the page shows."""
+    """The section, with only as many rows as the page shows."""
     rows = list(islice(section.rows, ROWS_MAX if section.chart else TABLE_ROWS + 1))
     return Section(
         section.name, section.title, section.columns, rows, section.chart, section.note, section.step_us
@@ -100,7 +100,7 @@ def _held(section: Section) -> Section:
 
 
 def _cards(sections: Sequence[Section]) -> list[tuple[str, str]]:
-    """The figures on top: those of the job that has read the most lines, since jobs of one source count the same lines."""
+    """The figures at the top: those of the job that has read the most lines, because jobs of one source count the same lines."""
     held = next((list(section.rows) for section in sections if section.name == "lake"), [])
     if not held:
         return []

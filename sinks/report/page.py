@@ -1,4 +1,4 @@
-"""The report as one HTML file: styles and charts within, nothing fetched, no script. Light or dark as the reader's system is."""
+"""The report as one HTML file with its styles and charts: it fetches nothing and has no script; light or dark like the system."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def page(
     sections: Sequence[Section],
     notes: Sequence[str],
 ) -> str:
-    """The whole document. Every text is escaped; the content policy forbids scripts and fetching besides."""
+    """The whole document. Every text is escaped; besides, the content policy forbids scripts and fetching."""
     return document(title, subtitle, cards, "".join(map(_section, sections)), notes)
 
 
@@ -68,7 +68,7 @@ def document(
     notes: Sequence[str],
     style: str = "",
 ) -> str:
-    """A page in the house's style around sections that are HTML already; `style` is more CSS. All other text is escaped."""
+    """A page in the common style around sections that are HTML already; `style` is more CSS. All other text is escaped."""
     head = (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
@@ -84,7 +84,7 @@ def document(
 
 
 def _section(section: Section) -> str:
-    """A section with a chart has its table folded."""
+    """A section as HTML. If it has a chart, its table is folded."""
     drawing = _CHARTS[section.chart](section) if section.chart and section.rows else ""
     table = _table(section)
     if drawing:

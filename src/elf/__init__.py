@@ -12,7 +12,7 @@ __all__ = ["ElfError", "Result", "__version__", "run"]
 
 
 def __getattr__(name: str) -> Any:
-    # Late, all of it: `elf --help` must not wait for numpy, nor `import elf` for the package's metadata.
+    # Imported when used: `elf --help` must not wait for numpy, nor `import elf` for the package's metadata.
     if name in ("run", "Result"):
         from elf.agent.run import api
 

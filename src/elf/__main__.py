@@ -13,11 +13,11 @@ from typing import NoReturn
 
 
 def start() -> NoReturn:
-    """The process `elf`. It ends at once: taking the modules apart takes 25 ms, and frees what the system frees anyway."""
+    """The process `elf`. It ends at once: destroying the modules takes 25 ms, and the system frees their memory anyway."""
     gc.disable()  # imports make many objects and no garbage
     code = main()
     if active_count() == 1:
-        with suppress(OSError, ValueError):  # what cannot be written any more decides the exit code below
+        with suppress(OSError, ValueError):  # if the output cannot be written, `sys.exit` below reports that
             atexit._run_exitfuncs()
             sys.stdout.flush()
             sys.stderr.flush()
@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _collect_again(every: int) -> None:
-    """From now on garbage is looked for, among what is made from now on, and every so many objects instead of 700."""
+    """Collect garbage from now on: only among objects made from now on, and after `every` of them instead of 700."""
     if not gc.isenabled():
         gc.freeze()
         gc.set_threshold(every)
@@ -54,7 +54,7 @@ def _command(argv: list[str]) -> object:
     light_imports()
     from elf.agent.commands.run import run_command
 
-    _collect_again(50_000)  # the SQL compiler alone makes that many, all of them to stay
+    _collect_again(50_000)  # the SQL compiler alone makes that many, and all of them stay
     return run_command(given)
 
 

@@ -13,7 +13,7 @@ class ElfError(Exception):
 
 
 class UsageError(ElfError):
-    """An argument, or a file named as one, is wrong (a size, an interval, a format, an unreadable file)."""
+    """An argument, or a file that an argument names, is wrong (a size, an interval, a format, an unreadable file)."""
 
     exit_code = 2
 
@@ -44,7 +44,7 @@ class ConfigError(ElfError):
 
 
 class SourceError(ElfError):
-    """A log stream failed in a way that waiting does not mend, or none of its lines can be parsed."""
+    """A log stream failed for good, or none of its lines can be parsed."""
 
 
 class StateError(ElfError):
@@ -52,7 +52,7 @@ class StateError(ElfError):
 
 
 class PeerError(ElfError):
-    """Another node or a child process broke the protocol, or died. `evidence`: what proves it to whom it concerns, if any."""
+    """Another node or a child process broke the protocol, or died. `evidence`: bytes that prove it to the peer, if any."""
 
     evidence = b""
 

@@ -7,7 +7,7 @@ from importlib.metadata import version as installed
 
 @cache
 def version() -> str:
-    """As it is installed. The first call looks at the installed packages."""
+    """The installed version. The first call reads the metadata of the package."""
     try:
         return installed("elf-mesh")
     except PackageNotFoundError:  # imported from a source tree that was never installed

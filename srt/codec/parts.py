@@ -15,9 +15,9 @@ from elf.srt.messages.messages import ShortText
 from elf.srt.messages.partial import Part
 
 ROWS_BYTES_MAX = 64 << 20
-"""Rows of one bundle, unpacked: eight times the bytes that a node keeps of a job, since rows are smaller on the wire."""
+"""Bound of one bundle's rows when unpacked: eight times `Parameters.kept_bytes_max`, since rows are smaller on the wire."""
 TREES_MAX = 1_026
-"""Groups, line counters, and at most two families for each of a plan's aggregates."""
+"""Trees of one version: groups, line counters, and at most two families for each of the plan's aggregates."""
 
 Frames = Annotated[tuple[bytes, ...], Meta(max_length=TREES_MAX)]
 """A part's trees."""

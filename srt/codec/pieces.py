@@ -3,11 +3,11 @@
     stream = (length(4) message)*        little-endian; `srt/codec/wire.py` defines a message
     piece  = any stretch of the stream, at most `frame_bytes_max` long
 
-Messages enter the stream when they are posted: in the order of delivery, and encoded once, however often the link sends them. A
-large message takes several pieces, between which its link sends nothing else. The bytes that the receiver holds are bounded by
-the announced length, which is checked against the kind of message as soon as both have arrived.
+A posted message is encoded once and appended to the stream, in the order of delivery; the link may send its pieces several times.
+A large message takes several consecutive pieces of its link. The bytes that the receiver holds are bounded by the announced
+length, which the receiver checks against the bound of the message's kind as soon as both have arrived.
 
-When `take` raises PeerError, hang up (`Link.hang_up`) and drop the codec. The neighbour takes that for a restart, makes a new
+When `take` raises PeerError, hang up (`Link.hang_up`) and drop the codec. The neighbour treats that as a restart, makes a new
 codec, and sends all bundles that it keeps again; the first section of each roster is fresh. Both sides do the same at every
 restart that a link reports.
 """

@@ -1,12 +1,12 @@
-"""Contributions by roster: those of thousands of files, in two bytes each.
+"""Contributions by roster: the contributions of thousands of files, in two bytes each.
 
 In one sentence: contributions go in, and a section comes out that contains only what the receiver cannot derive from the sections
 before it; at the other end sections go in, in the same order, and the same contributions come out.
 
 Both sides hold rosters: ordered slots, and for each slot the end of its last contribution. A section names a roster, changes it,
 lists which of its slots are in the bundle, and gives a column of (to - from). A contribution normally begins where the last one
-of its slot ended; the exceptions are listed. Both sides compare two hash sums, of the slots and of the `from`s, so the receiver
-of any bundle detects at once that it has diverged from the sender.
+of its slot ended; the exceptions are listed. The section contains two hash sums, of the slots and of the `from`s, so the receiver
+detects at the next bundle if its roster differs from the sender's.
 
     section                     what the receiver does
     --------------------------  ----------------------------------------------------------------------------------------
@@ -17,12 +17,12 @@ of any bundle detects at once that it has diverged from the sender.
     starts                      listed where they differ from the end of the last contribution
     flags                       listed
     `again`                     no end moves back: the bundle is older than the last one
-    a sum that differs, a slot  PeerError. The owner of the link hangs up: both sides begin anew, the sender sends all that it
-    twice, a bound exceeded     keeps again, and its first section is fresh
+    a sum that differs, a slot  PeerError. The owner of the link hangs up: both sides begin anew, the sender sends all bundles
+    twice, a bound exceeded     that it keeps again, and its first section is fresh
 
-Up to `LISTED_MAX` contributions are sent plainly, without a roster. The encoder chooses the roster, and what to remove when; the
-decoder follows. A child mostly sends the same slots again and again: its link has one roster. The log of a master has bundles of
-all its children in turn: it has one roster for each.
+Up to `LISTED_MAX` contributions are sent plainly, without a roster. The encoder chooses the roster and decides when to remove
+slots; the decoder applies each section. A child mostly sends the same slots again and again, so its link has one roster. A
+master's log contains bundles of all its children in turn, so it has one roster for each child.
 
 Bounds: `SLOTS_MAX` slots and `ROSTERS_MAX` rosters on either side, about 200 bytes a slot in Python.
 
@@ -56,15 +56,15 @@ from elf.srt.messages.roster import ROSTERS_MAX, SLOTS_MAX, Listed, Places, Pres
 from elf.srt.messages.typed import parse
 
 FORGET_AFTER = 64
-"""A slot that was in none of so many bundles of its roster is removed: 13 s of flushes."""
+"""A slot that was in none of the last this many bundles of its roster is removed: 13 s of flushes."""
 SAMPLE = 8
 """Slots that are looked up to choose a bundle's roster."""
 LISTED_MAX = 3
-"""Up to so many contributions are listed: 40 bytes each; a section's sums alone take 18 bytes and 0.1 ms."""
+"""A bundle of at most this many contributions lists them, 40 bytes each; a section's sums alone take 18 bytes and 0.1 ms."""
 LARGE = 64
-"""So many slots get a new roster if no roster has any of them."""
+"""A bundle with at least this many slots gets a new roster if no roster has any of the sampled ones."""
 SECTION_BYTES_MAX = 48 << 20
-"""A section that announces `SLOTS_MAX` slots: ids, files, starts and lengths."""
+"""Size of a section that announces `SLOTS_MAX` slots: ids, files, starts and lengths."""
 END_MAX = (1 << 63) - 1
 FLAGS_MAX = 7
 LISTED = b"\2"
@@ -190,7 +190,7 @@ class RosterEncoder:
         return number
 
     def _stale(self, roster: Roster, contributions: dict[Slot, Span]) -> Places:
-        """Places of slots that were in no bundle for long; computed at every `FORGET_AFTER`th bundle."""
+        """Places of slots that no recent bundle contained; computed at every `FORGET_AFTER`th bundle."""
         if self._count % FORGET_AFTER or not len(roster):
             return np.empty(0, np.int64)
         places = np.flatnonzero(roster.seen < self._count - FORGET_AFTER * len(self.rosters))
@@ -257,9 +257,9 @@ def _presence(at: Places, n: int) -> tuple[Presence, int, bytes]:
 
 
 class RosterDecoder:
-    """The other end: `decode` sections in the order of sending. After a PeerError it is unusable.
+    """The receiving end: `decode` sections in the order of sending. After a PeerError it is unusable.
 
-    slots: number in all rosters together."""
+    slots: number of slots in all rosters together."""
 
     def __init__(self) -> None:
         self.rosters: dict[int, Roster] = {}
@@ -282,7 +282,7 @@ class RosterDecoder:
         if n and (int(starts.max()) > END_MAX or int(ends.max()) > END_MAX or (ends < starts).any()):
             raise PeerError("bundle: a span that ends before it starts")
         if pair_hash(roster.hashes[where], starts) != section.starts:
-            raise PeerError("bundle: contributions begin elsewhere than at the sender; the link begins anew")
+            raise PeerError("bundle: the start of a contribution differs from the sender's")
         roster.move(where, starts, ends, again)
         flags: Iterable[int] = repeat(0)
         if section.n_flagged:
@@ -309,7 +309,7 @@ class RosterDecoder:
             self.rosters[section.roster] = Roster()
         roster = self.rosters.get(section.roster)
         if roster is None:
-            raise PeerError("bundle: a roster that was never announced; the link begins anew")
+            raise PeerError("bundle: a roster that was never announced")
         if section.n_removed:
             roster.remove(unpack_places(section.removed, section.n_removed, len(roster)))
         if section.n_added:
@@ -318,7 +318,7 @@ class RosterDecoder:
             _add(roster, section)
         self.slots += section.n_added - section.n_removed
         if roster.digest != section.slots:
-            raise PeerError("bundle: another roster than the sender's; the link begins anew")
+            raise PeerError("bundle: the roster differs from the sender's")
         return roster
 
     def check(self) -> None:
@@ -332,7 +332,7 @@ def _add(roster: Roster, section: Section) -> None:
     """Append the slots that a section names."""
     n, workers = section.n_added, section.workers
     if len(workers) != ID_BYTES * n:
-        raise PeerError("bundle: ids of another length")
+        raise PeerError("bundle: worker ids of the wrong length")
     ids = [workers[i : i + ID_BYTES] for i in range(0, len(workers), ID_BYTES)]
     files, lanes = unpack_column(section.files, n), unpack_column(section.lanes, n)
     if int(lanes.max()) > END_MAX:
@@ -357,7 +357,7 @@ def _present(section: Section, n: int) -> tuple[Places, int]:
         bits[unpack_places(section.listed, count, n)] = False
     else:
         if len(section.listed) != (n + 7) // 8:
-            raise PeerError("bundle: a bitmap of another length")
+            raise PeerError("bundle: a bitmap of the wrong length")
         packed = np.frombuffer(section.listed, np.uint8)
         bits = np.unpackbits(packed, count=n, bitorder="little").view(np.bool_)
     at = np.flatnonzero(bits)

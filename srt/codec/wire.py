@@ -11,7 +11,7 @@ makes another version, and no other version is decoded.
 
 Decoding checks types, ranges, lengths, counts and order before it returns a message; the kind of message bounds its size.
 `Encoder` and `Decoder` hold the rosters of one direction of one link; `encode` and `decode` are for datagrams and other messages
-that stand alone.
+outside of links.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ KINDS = (
     Kind(44, m.Hold, SMALL),
     Kind(45, m.Control, PLANS),
     Kind(46, m.Stop, SMALL),
-    Kind(50, m.Append, 64 * MIB),  # the 32 MiB that may be proposed and not committed, and rosters
+    Kind(50, m.Append, 64 * MIB),  # at most 32 MiB are proposed and not committed; and rosters
     Kind(51, m.Install, 256 * MIB),
     Kind(52, m.Held, SMALL),
     Kind(53, m.StateRequest, SMALL),
@@ -119,7 +119,7 @@ HEADS = {kind.type: MAGIC + bytes((VERSION, kind.number)) for kind in KINDS}
 
 
 class LogForm(Protocol):
-    """Encodes and decodes a log's entries and states, which this module does not know. Decoding raises PeerError."""
+    """Encodes and decodes a log's entries and states, whose layout this module does not know. Decoding raises PeerError."""
 
     def pack_entry(self, entry: Any, rosters: RosterEncoder) -> bytes: ...
     def unpack_entry(self, data: bytes, rosters: RosterDecoder, slots_max: int) -> Any: ...
@@ -287,12 +287,12 @@ class Encoder:
     @property
     def _form(self) -> LogForm:
         if self._log is None:
-            raise ValueError("entries of a log, whose form is not known here")
+            raise ValueError("log entries: this encoder was made without a LogForm")
         return self._log
 
 
 class Decoder:
-    """The other end: decodes messages in the order of their encoding. After a PeerError it is unusable; make a new one."""
+    """The receiving end: decodes messages in the order of their encoding. After a PeerError it is unusable; make a new one."""
 
     def __init__(self, log: LogForm | None = None) -> None:
         self._log = log
@@ -405,7 +405,7 @@ def _frame_form(frame: m.Frame, inner: bytes) -> FrameForm:
 
 
 def encode_parts(message: Message, log: LogForm | None = None) -> tuple[bytes, ...]:
-    """As `encode`, but in parts to be joined by the caller, so that the payload of a link's piece is not copied."""
+    """As `encode`, but in parts that the caller joins, so that the payload of a link's piece is not copied."""
     if type(message) is not m.Frame or type(message.message) is not m.Piece:
         return (encode(message, log),)
     payload = message.message.payload
@@ -418,26 +418,26 @@ def encode_parts(message: Message, log: LogForm | None = None) -> tuple[bytes, .
 
 
 def _bytes_head(nbytes: int) -> bytes:
-    """The head that MessagePack puts before a binary of so many bytes."""
+    """The head that MessagePack puts before a binary of `nbytes` bytes."""
     if nbytes < 1 << 8:
         return b"\xc4" + nbytes.to_bytes(1)
     return b"\xc5" + nbytes.to_bytes(2) if nbytes < 1 << 16 else b"\xc6" + nbytes.to_bytes(4)
 
 
 def encode(message: Message, log: LogForm | None = None) -> bytes:
-    """A message that stands alone. Raises ValueError for values that no message may hold. O(bytes)."""
+    """Encode a message outside of a link. Raises ValueError for values that no message may hold. O(bytes)."""
     return Encoder(log).encode(message)
 
 
 def decode(data: bytes | memoryview, log: LogForm | None = None) -> Message:
-    """A message that stands alone. Raises PeerError. O(bytes)."""
+    """Decode a message outside of a link. Raises PeerError. O(bytes)."""
     return Decoder(log).decode(data)
 
 
 def kind_of(data: bytes | memoryview) -> Kind:
     """The kind that the first `HEAD_BYTES` bytes announce. Raises PeerError."""
     if len(data) < HEAD_BYTES or data[: len(MAGIC)] != MAGIC:
-        raise PeerError("message: does not start as one of elf's")
+        raise PeerError("message: its first bytes are not those of an elf message")
     if data[4] != VERSION:
         raise PeerError(f"message: wire version {data[4]}, this build uses {VERSION}; upgrade the older one")
     kind = BY_NUMBER.get(data[5])

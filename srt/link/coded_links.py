@@ -10,7 +10,7 @@ from elf.srt.messages.messages import Away, Message, Piece
 
 
 class CodedLinks:
-    """A codec for each neighbour, for as long as the session of the link to it lasts."""
+    """A codec for each neighbour, as long as the session of the link to that neighbour lasts."""
 
     def __init__(self, frame_bytes_max: int, log: LogForm) -> None:
         self._bytes_max, self._log = frame_bytes_max, log
@@ -43,7 +43,7 @@ class CodedLinks:
         return messages
 
     def forget(self, peer: NodeId) -> None:
-        """The link has begun anew, so both directions of its codec do."""
+        """The link has begun anew: drop both directions of its codec."""
         self._codecs.pop(peer, None)
         self._gaps = {gap for gap in self._gaps if gap[0] != peer}
 

@@ -10,7 +10,7 @@ and acknowledgements of an earlier life have no effect.
     event                                   what follows
     --------------------------------------  ------------------------------------------------------------------------------
     post, window allows                     number it, send it, keep it until it is acknowledged; else queue it
-    frame, sender's number is older         none: a straggler of a past life
+    frame, sender's number is older         ignore it: it belongs to an earlier life
     frame, sender's number is newer         its earlier life is over: drop what was queued and kept for it, `restarts` + 1
     frame, not for this life of mine        answer with an acknowledgement, from which the sender learns my present life
     message, next in order                  deliver it and the held ones that follow; acknowledge soon, with a posted message
@@ -25,8 +25,8 @@ Invariants
 - Until a frame of the neighbour has arrived, its number is a guess and nothing counts as delivered; correcting the guess loses
   nothing.
 
-Never drop a link to a neighbour and create another within the same life: the new one would number from 1, which the neighbour
-takes for repetitions. Use `hang_up`.
+Never drop a link to a neighbour and create another within the same life: the new one would number from 1, and the neighbour would
+ignore its messages as repetitions. Use `hang_up`.
 
 After TCP (RFC 9293), without its handshake and congestion control: docs/protocol.md, rule 3.
 """
@@ -42,7 +42,7 @@ from elf.srt.messages.parameters import Parameters
 from elf.srt.messages.sizes import size_of
 
 BURST_BYTES = 64 << 10
-"""Resent at one timeout: lost messages are mostly few and small; a lost large bundle is resent alone."""
+"""Bytes resent at one timeout: lost messages are mostly few and small; a lost large bundle is resent alone."""
 HANG_UPS_MAX = 1 << 16
 """Bound of hang-ups in one life. A session number is life * 65,536 + hang-ups."""
 
@@ -51,8 +51,8 @@ class Link:
     """The link to one neighbour. `peer_incarnation`: 0 if unknown, or a guess.
 
     peer: the neighbour. restarts: how often the neighbour has begun anew; the caller compares it before and after `step`, and
-    posts again what still matters. queued_bytes: waiting for the window. repeated, stale: counts of frames that were ignored
-    because they were known already, or of an earlier life.
+    posts again the messages that still matter. queued_bytes: of messages that wait for the window. repeated, stale: counts of
+    frames that were ignored because they were known already, or of an earlier life.
     """
 
     __slots__ = (
@@ -107,8 +107,8 @@ class Link:
         return self._theirs // HANG_UPS_MAX
 
     def hang_up(self) -> None:
-        """Drop everything of a neighbour that is gone, and send nothing. If it is alive after all, it takes the next frame
-        between the two for a restart."""
+        """Drop all messages to and from a neighbour that is gone, and send nothing. If it is alive after all, it treats the next
+        frame between the two as a restart."""
         self._hang_ups += 1
         self.reset(self._base, self.peer_life)
 
@@ -220,7 +220,7 @@ class Link:
     # Sessions.
 
     def _other_session(self, frame: Frame, now: int) -> bool:
-        """Learn the neighbour's session number. False: a straggler, to be ignored."""
+        """Learn the neighbour's session number. False: the frame is of an earlier session, to be ignored."""
         theirs = frame.session[0]
         if theirs == self._theirs:
             return True
@@ -254,7 +254,7 @@ class Link:
         return self._frame(sequence, message)
 
     def _frame(self, sequence: int, message: Message | None) -> Send:
-        """Every frame acknowledges."""
+        """A frame with this message, or with none. Every frame acknowledges."""
         self._ack_due = None
         self._unacknowledged_bytes = 0
         return Send(

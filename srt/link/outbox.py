@@ -4,7 +4,7 @@
     stretch = some of the stream, at most `STRETCH_BYTES` long
 
 Messages queued within one turn of the event loop share a stretch; a large message takes several. Urgent messages (probes, joins,
-gossip) overtake the load of links, but never within a message.
+requests) overtake bulk ones (frames of links, windows, items of gossip), but never interrupt a message that is sent in part.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ def check_datagram(message: Any, source: NodeId) -> None:
         if type(message.message) not in OF_JOBS:
             raise PeerError(f"Routed: a {type(message.message).__name__} in it, which is never routed")
     elif kind is m.Piece:
-        raise PeerError("Piece: without a link")
+        raise PeerError("Piece: allowed only in a link's frame")
     elif message.sender.id != source:
         raise PeerError(
             f"{kind.__name__}: it comes from {short(source)} and names {short(message.sender.id)} as sender"

@@ -33,7 +33,7 @@ def compress(data: bytes) -> bytes:
 
 
 def decompress(data: bytes, bytes_max: int) -> bytes:
-    """The bytes that `compress` got. Raises PeerError if `data` is not such, or if they are more than `bytes_max`. O(bytes)."""
+    """The inverse of `compress`. Raises PeerError if `data` is malformed, or its content exceeds `bytes_max`. O(bytes)."""
     if data[:1] == b"\0" and len(data) <= bytes_max:
         return data[1:]
     if data[:1] != b"\1":

@@ -1,4 +1,4 @@
-"""Effects: what a core asks its host to do. A core's `step` and `tick` return a list of them, in order.
+"""Effects: actions that a core requests from its host. A core's `step` and `tick` return a list of them, in order.
 
 A core does no IO. Its host (a real or a simulated node) performs the list from first to last, and delays the effects after a
 `Write` until that write is durable. Later lists of the same core wait for its earlier writes too; lists of other cores do not.
@@ -36,8 +36,8 @@ class Route(msgspec.Struct, frozen=True, gc=False):
 
 
 class Write(msgspec.Struct, frozen=True, gc=False):
-    """A record for the node's disk. `key`: what it belongs to, (kind, job or b""); records of one key are read back in order.
-    `replace`: records written under the key before are no longer needed."""
+    """A record for the node's disk. `key`: (kind, job or b""); records of one key are read back in order. `replace`: earlier
+    records of the key are no longer needed."""
 
     key: tuple[str, bytes]
     record: Any
@@ -47,15 +47,15 @@ class Write(msgspec.Struct, frozen=True, gc=False):
 
 
 class Recall(msgspec.Struct, frozen=True, gc=False):
-    """Read all records of that job from the disk. All that was written of it is durable. Answered by `MeshNode.recalled`."""
+    """Read all records of that job from the disk. All its earlier writes are durable. Answered by `MeshNode.recalled`."""
 
     job: JobId
 
 
 class Read(msgspec.Struct, frozen=True, gc=False):
-    """Read the job's source on from `positions`; answered by a `Cut` event.
+    """Continue to read the job's source at `positions`; answered by a `Cut` event.
 
-    positions: the offset of each file at which reading starts or continues. Files of the source that it does not name begin where
+    positions: the offset at which reading of each file starts or continues. Files of the source without a position begin where
     event time first reached `since_us`. Rows before `since_us` are left out.
 
     lane: 0 is the live one. Any other lane is a stretch to be read again: only the files in `ends`, each up to its end there and

@@ -49,7 +49,7 @@ BundleId = tuple[NodeId, Life, Count]
 """(sender, its incarnation, count)."""
 Slot = tuple[NodeId, Digest, Count]
 """A file of a worker in one lane: (worker, file, lane). `file` is the hash64 of its identity. Lane 0 is the live one; other lanes
-have the number of their CONTROL. File 0 stands for a source that has no file: its offset is always 0."""
+have the number of their CONTROL. File 0 represents a source that has no file: its offset is always 0."""
 Span = tuple[Count, Count, Annotated[int, Meta(ge=0, le=7)]]
 """(from, to, flags): the bytes of a file that a contribution covers."""
 NO_WATERMARK: Micros = (1 << 63) - 1
@@ -212,7 +212,7 @@ class GossipItems(Message, frozen=True, array_like=True, gc=False):
 
 
 class Hello(Message, frozen=True, array_like=True, gc=False):
-    """A worker that does not know where to read on requests its positions, again and again until a Welcome comes."""
+    """A worker without positions requests them from the master, and repeats this until a Welcome comes."""
 
     job: JobId
     worker: NodeId
@@ -299,7 +299,7 @@ class Refuse(Message, frozen=True, array_like=True, gc=False):
 
 
 class Size(Message, frozen=True, array_like=True, gc=False):
-    """To the parent, after a change: number of nodes in my subtree, me included, and of its levels."""
+    """To the parent, after a change: the number of nodes in my subtree, me included, and the number of its levels."""
 
     job: JobId
     size: Count
@@ -325,9 +325,9 @@ class Bundle(Message, frozen=True, array_like=True):
 
     contributions: each slot at most once. watermark: the lowest of its workers', except those in `lagging`, which are listed one
     by one (a joiner's backlog must not hold the others back). schedule: number of the schedule under which the rows were cut.
-    again: it was sent before; forward it, never merge it. ballot: of the master that its workers knew when they cut it (the
-    lowest of these): the watermarks promise nothing to another master, which may lack files that this one had committed to their
-    ends. since_us: lines before it are left out (the highest of its workers'); a master that retains more cannot accept it.
+    again: the bundle was sent before; forward it, never merge it. ballot: of the master that its workers knew when they cut it
+    (the lowest of these): the watermarks promise nothing to another master, which may lack files that this one had committed to
+    their ends. since_us: earlier lines are left out (the highest of its workers'); a master that retains more cannot accept it.
     untimed: rejected lines that are in no window, by worker; they are counted beside the windows. elsewhere: watermarks that its
     workers promised to other masters, until this one has committed a bundle that was cut for it.
     """
@@ -478,7 +478,7 @@ class StateRequest(Message, frozen=True, array_like=True, gc=False):
 
 
 class StateReport(Message, frozen=True, array_like=True, gc=False):
-    """I hold entries up to `index` under `held`. `highest`: the ballot that I have promised. `serving`: I am the master.
+    """I hold entries up to `index` under `held`. `highest`: the highest ballot that I have promised. `serving`: I am the master.
     `proven`: the last ballot under which more than half of the agents had reported to the master of this log."""
 
     job: JobId

@@ -24,10 +24,10 @@ SECOND = 1_000_000
 class Parameters(msgspec.Struct, frozen=True, kw_only=True):
     # ---- data ----
 
-    # Between cuts of a worker: four levels of combining and the log take 220 ms, so that a window stays well under a second old.
+    # Between cuts of a worker. Four levels of combining and the log take 220 ms more, so windows are well under a second old.
     flush_us: int = 200 * MS
-    # How long a reducer waits for its other children after the first one's bundle: so long for each level of nodes below it, but
-    # never longer than nine tenths of a flush. That suffices for four levels, of 65,536 nodes.
+    # How long a reducer waits for its other children after the first one's bundle: this time for each level below it, but never
+    # longer than nine tenths of a flush. That suffices for four levels, of 65,536 nodes.
     combine_us_max: int = 45 * MS
     # Rows that wait for one durable sink: 250 windows of 1,000 rows with 60 bytes each. More rows are read again later.
     outbox_bytes_max: int = 16 << 20
@@ -36,7 +36,7 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
     # Open windows are published four times a second: as fast as an eye can follow.
     emit_us: int = 250 * MS
     # How soon the next step of reading a large window is requested. One step takes about as long, and 200 requests a second cost
-    # next to nothing.
+    # little.
     read_us: int = 5 * MS
     # How long a bundle that is ahead waits for what is missing: a retransmission after all doublings of its timeout, and a flush.
     park_us: int = 2 * SECOND
@@ -53,15 +53,15 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
     # once.
     idle_grace_us: int = 5 * SECOND
     # A worker further behind its clock reports its watermark separately, 32 bytes in `Bundle.lagging`, and so holds back no other
-    # worker of its subtree. Equal to idle_grace_us: each idle source, which is behind by that and a little more, does so.
+    # worker of its subtree. Equal to idle_grace_us: each idle source lags by a little more than that, and reports separately.
     lagging_us: int = 5 * SECOND
 
     # ---- links ----
 
     # How long an acknowledgement waits for a message that can carry it. The Commit carries that of a bundle: it comes after 20 ms
     # of the log, and at most 180 ms of waiting for late bundles. The next bundle carries that of a Commit, mostly within a flush,
-    # or a little later where it waits for others. So a working tree sends next to no frames that only acknowledge, even where
-    # datagrams are lost; without this wait they would be two of every five.
+    # or a little later where it waits for others. So a working tree sends almost no frames that only acknowledge, even where
+    # datagrams are lost; without this wait two of every five frames would be such.
     acknowledge_us: int = 330 * MS
     # The wait of an acknowledgement, a round trip, and a margin for a busy process: two flushes, so that a lost bundle arrives
     # two rounds later and is merged with that round.
@@ -70,7 +70,7 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
     retransmit_us_max: int = 1_600 * MS
     # In flight or waiting for order, per link: 16 children hold 64 MiB at most. Eight frames; two at least, one behind the other.
     link_bytes_max: int = 4 << 20
-    # After so long without an acknowledgement, and three retransmissions (400 + 800 + 1,600 ms), the neighbour is probed.
+    # After this time without an acknowledgement, and three retransmissions (400 + 800 + 1,600 ms), the neighbour is probed.
     link_dead_us: int = 3 * SECOND
     # A bundle of this size is closed, and a larger message is sent in fragments: 42 ms of 100 Mbit/s, so that a probe queued
     # behind one is answered in time.
@@ -103,11 +103,11 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
     leaves: int = 16
     # 128 / 4 digits and the leaf set's last step; a message with more hops is in a loop.
     hops_max: int = 40
-    # A join takes eight hops of 2 ms, and is answered within a probe period; after that the next seed is asked, with twice the
-    # wait.
+    # A join takes eight hops of 2 ms, and is answered within a probe period; after that the node tries the next seed, with twice
+    # the wait.
     join_retry_us: int = 500 * MS
-    # A neighbour whose leaf set has changed is asked for it, at most four times in this span: once per probe, which carries the
-    # digest that shows the change. 1.5 KB each.
+    # A node requests a neighbour's changed leaf set at most four times in this span: once per probe, which carries the digest
+    # that shows the change. 1.5 KB each.
     repair_us: int = 2 * SECOND
 
     # ---- trees ----
@@ -130,7 +130,7 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
     # A digest is sent to one neighbour: 100 bytes a second. Items that rumors missed are everywhere after log2(N) periods: 17 s
     # for 100,000 nodes.
     gossip_us: int = 1 * SECOND
-    # New items wait up to so long, at random, to be sent together: eight rounds, to 4^8 = 65,536 nodes, take 0.2 s.
+    # New items wait a random time up to this one, to be sent together: eight rounds, to 4^8 = 65,536 nodes, take 0.2 s.
     rumor_us: int = 50 * MS
     # e^-4: two in a hundred nodes miss a rumor, and get it by gossip.
     rumor_fanout: int = 4
@@ -143,7 +143,7 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
     # Three copies with the master's: two nodes may die at once. Every commit waits for the slowest replica, so more of them would
     # cost time.
     replicas: int = 2
-    # Entries are collected so long before they are sent: at most 50 messages a second to each replica.
+    # Entries are collected for this time before they are sent: at most 50 messages a second to each replica.
     append_us: int = 20 * MS
     # StateRequest, Fetch, Hello and LedgerRequest are repeated after this: a round trip, and a sync of the disk before the
     # answer.
@@ -159,11 +159,11 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
     snapshot_entries: int = 2_000
     # Rows of a state that are written and sent at a time, unpacked; compressed, a third. A smaller state is one piece.
     piece_bytes: int = 1 << 20
-    # What a master that is cut off from a replica keeps of accepted bundles, in case the other side wins: a minute of 70 KB/s as
-    # received; beyond that the deltas of each worker are joined, a frame at a time, so that it grows with panes and groups only.
+    # Accepted bundles that a master keeps while it is cut off from a replica, in case the other side wins: a minute of 70 KB/s as
+    # received; beyond that the deltas of each worker are joined, a frame at a time, so the size grows with panes and groups only.
     handover_bytes_max: int = 4 << 20
-    # How long that is offered to the master that won: another master's log may be in transit for 6 s first, and a bundle that is
-    # ahead waits 2 s, twice: once for an offer, which itself may be ahead.
+    # How long these bundles are offered to the master that won. First, another master's log may be in transit for 6 s. A bundle
+    # that is ahead waits 2 s for an offer, and that offer may be ahead too and wait 2 s.
     offer_us_max: int = 12 * SECOND
 
     # ---- seats ----
@@ -171,7 +171,7 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
     # A job that failed at this node is started again after this, with twice the wait after each further failure: a bug that shows
     # only once costs a second.
     seat_retry_us: int = 1 * SECOND
-    # The longest such wait, 12 attempts an hour. A job that has not failed for so long has recovered.
+    # The longest such wait, 12 attempts an hour. A job that has run for this time without a failure has recovered.
     seat_retry_us_max: int = 300 * SECOND
 
     def within(self, memory_max: int) -> Parameters:

@@ -22,11 +22,11 @@ class Part(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def nbytes(self) -> int:
-        """Bytes of the rows in memory. Cached, because each hop asks for it."""
+        """Bytes of the rows in memory. Cached, because each hop reads it."""
         return sum(rows.nbytes for rows in self.rows)
 
     def since(self, pane: int) -> Part:
-        """Without the rows of panes before that one; itself where it has no such rows. O(log rows)."""
+        """A copy without the rows of panes before `pane`; this part itself if it has no such rows. O(log rows)."""
         cut = [lower_bound(rows, pane) for rows in self.rows]
         if not any(cut):
             return self

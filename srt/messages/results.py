@@ -115,8 +115,8 @@ class PutReply(Message, frozen=True, array_like=True, gc=False):
 class Watch(Message, frozen=True, array_like=True, gc=False):
     """`watcher` wants each published window, whole. It repeats this message; the master forgets a watcher that does not.
 
-    number: of this watch among those of one node. since_us: send final windows that start at or after it. `back`: send so many of
-    the newest windows too. seen: highest place received under `ballot`. `missing`: the places below it that did not arrive.
+    number: of this watch among those of one node. since_us: send final windows that start at or after it. `back`: how many of the
+    newest windows to send too. seen: highest place received under `ballot`. `missing`: the places below it that did not arrive.
     """
 
     job: JobId

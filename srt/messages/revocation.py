@@ -14,8 +14,8 @@ from elf.srt.messages.typed import parse
 
 
 class Revocation(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Body of a "revoked" item. `name`: of the holder, for people. `agent`: the node's id if the keys are an agent's: it tells
-    also a node that never knew the agent, or has restarted, which agent will not come back."""
+    """Body of a "revoked" item. `name`: of the holder, for people. `agent`: the node's id if the keys are an agent's. With it, a
+    node that never knew the agent, or has restarted, learns which agent will not come back."""
 
     name: Annotated[str, Meta(max_length=64)]
     revoked_s: Annotated[int, Meta(ge=0, lt=253_402_300_800)]

@@ -74,7 +74,7 @@ class Section(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Listed(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Contributions without a roster: so few that a section would be as large, and take longer to make. Rosters do not change."""
+    """Contributions without a roster: so few that a section would be as large and slower to make. Rosters do not change."""
 
     contributions: dict[Slot, Span]
     lagging: dict[NodeId, Micros]

@@ -8,7 +8,8 @@
                                                        `JOIN_BACKOFF_MAX`; `answered`: settling, or joined
     settling  a seed's mesh has answered               `settled`, or a probe period has passed: joined
 
-Times are lived µs. A node that settles may `begin` again with further seeds; then both deadlines run.
+Times are lived µs (see `elf.srt.overlay.membership`). A node that settles may `begin` again with further seeds; then both
+deadlines run.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from elf.srt.messages.ids import NodeId
 from elf.srt.messages.messages import Contact
 
 JOIN_BACKOFF_MAX = 16
-"""Between attempts of a node whose joins are not answered: up to so many `retry_us`, 8 s."""
+"""The longest wait between attempts of a node whose joins are not answered, in multiples of `retry_us`: 8 s."""
 
 
 class Joining:
@@ -53,11 +54,11 @@ class Joining:
         return min(self.retry_at, self.settled_at)
 
     def begin(self, seeds: Iterable[Contact], me: NodeId) -> None:
-        """These seeds from now on; `me` among them is ignored."""
+        """Use these seeds from now on, without `me`."""
         self.seeds = tuple(seed for seed in seeds if seed.id != me)
 
     def attempt(self, lived: int) -> Contact:
-        """The seed to ask now. There is one."""
+        """The seed to ask now. Call it only while there are seeds."""
         seed = self.seeds[0]
         self.seeds = (*self.seeds[1:], seed)
         self.retry_at = lived + self._wait_us

@@ -80,7 +80,7 @@ class LeafSet:
         return offset >= offsets[self._half] or 0 < offset <= offsets[self._half - 1]
 
     def add(self, node: NodeId) -> NodeId | None:
-        """Returns the node that it pushed out, `node` itself if that is too far away; None if none."""
+        """Add a node. Returns the node that it replaced; `node` itself if that is too far away; else None."""
         offset = (int.from_bytes(node) - self._origin) & _MASK
         at = bisect_left(self._offsets, offset)
         if offset == 0 or (at < len(self._offsets) and self._offsets[at] == offset):
@@ -103,7 +103,7 @@ class LeafSet:
         self._changed()
 
     def lacks(self, nodes: Iterable[NodeId]) -> list[NodeId]:
-        """Those of these nodes that are not in, but would be if all were added. O(n log n)."""
+        """The nodes that are not in the set, but would be if all of `nodes` were added. O(n log n)."""
         return [node for node in self._with(nodes).values() if node not in self._nodes]
 
     def _with(self, nodes: Iterable[NodeId]) -> dict[int, NodeId]:
@@ -116,7 +116,7 @@ class LeafSet:
         return {offset: found[offset] for offset in offsets}
 
     def discard(self, node: NodeId) -> bool:
-        """Remove a node; whether it was in."""
+        """Remove a node. Returns whether it was in the set."""
         if node not in self._nodes:
             return False
         at = self._nodes.index(node)

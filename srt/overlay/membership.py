@@ -1,5 +1,5 @@
-"""Failure detection: each node probes a few others in turn, has third nodes probe before it suspects, and gives a suspect time to
-refute.
+"""Failure detection: each node probes a few others in turn. Before it suspects one, it requests probes from third nodes; a
+suspect has time to refute.
 
 The state of a node, by the version (incarnation, refuted) of the claim about it:
 
@@ -23,26 +23,26 @@ Claims of others about another process than the one that is believed alive (`Con
 passed `elf.srt.transport.admission`):
 
     alive v    alive w > v                         alive v    v is challenged: if it does not answer, the change is as above
-    alive v    suspect, dead, left                 alive v    none: the claim is about the other process
+    alive v    suspect, dead, left                 alive v    none: the claim is about that other process
 
 Claims that change a state are forwarded with the next pings, `news_repeats` times; a claim about the addressee goes first.
 
-Timeouts count the time that this node has lived: a clock that stops or steps back adds nothing to it, and a clock that jumps adds
-at most one probe period. So neither a paused process nor a stepped clock makes a node suspect others.
+Timeouts count *lived* time, in µs since the node started: a clock that stops or steps back adds nothing to it, and a clock that
+jumps adds at most one probe period. So neither a paused process nor a stepped clock makes a node suspect others.
 
 Invariants: a node is alive (or suspect) or dead, not both; suspects are members; everything is bounded.
-Prior art: SWIM (Das, Gupta, Motivala, DSN 2002); no loss of precedence rules, no stable storage but the incarnation.
+Prior art: SWIM (Das, Gupta, Motivala, DSN 2002), with its precedence rules; only the incarnation is on stable storage.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from elf.srt.messages.effects import Effect, Send
 from elf.srt.messages.ids import NodeId
 from elf.srt.messages.messages import COUNT_MAX, Contact, News, Ping, Pong, ProbeFor
 from elf.srt.messages.parameters import Parameters
+from elf.srt.overlay.leafset import LeafSet
 
 if TYPE_CHECKING:
     from random import Random
@@ -51,15 +51,28 @@ Change = tuple[str, Contact]
 """("joined" | "suspect" | "alive" | "dead" | "left", node)."""
 
 GRAVES_MAX = 64
-"""Dead members that are remembered: four leaf sets. Others can be found again only through seeds or other nodes."""
+"""Dead members that are remembered: four leaf sets. Forgotten ones can be found again only through seeds or other nodes."""
 NEWS_KEPT_MAX = 64
 """Claims waiting to be forwarded: ten pings' worth."""
+STRANGERS_MAX = 64
+"""Contacts of nodes that are not members but were answered."""
 PROBES_MAX = 256
-"""Outstanding at once, including those requested by others; each lasts one probe period."""
+"""Probes outstanding at once, including those that others requested; each lasts one probe period."""
 
 DIRECT, INDIRECT, FOR_ANOTHER, ONCE, CHALLENGE = range(5)
 """Stages of a probe. ONCE: a missing answer has no consequence (a seed, a dead member, a candidate for the routing table).
 CHALLENGE: a missing answer means that another process has taken the member's place, as others claim."""
+
+
+_Value = TypeVar("_Value")
+
+
+def _put_last(table: dict[NodeId, _Value], node: NodeId, value: _Value, count_max: int) -> None:
+    """Put or move an entry to the end of a table; if that is full, drop its oldest ones. O(1)."""
+    table.pop(node, None)
+    while len(table) >= count_max:
+        del table[next(iter(table))]
+    table[node] = value
 
 
 def newer(one: Contact, other: Contact) -> bool:
@@ -109,6 +122,7 @@ class Membership:
         "_now",
         "_parameters",
         "_rng",
+        "_strangers",
         "changes",
         "graves",
         "leaving",
@@ -130,6 +144,7 @@ class Membership:
         self.members: dict[NodeId, Contact] = {}
         self.suspects: dict[NodeId, int] = {}
         self.graves: dict[NodeId, Grave] = {}
+        self._strangers: dict[NodeId, Contact] = {}
         self.probes: dict[int, Probe] = {}
         self.changes: list[Change] = []
         self.leaving = False
@@ -141,7 +156,7 @@ class Membership:
     # Time.
 
     def live(self, now: int) -> int:
-        """Lived µs at `now` of the node's clock."""
+        """Advance lived time to `now` of the node's clock, and return it."""
         last = self._now
         self._now = now
         if last is not None and now > last:
@@ -149,13 +164,14 @@ class Membership:
         return self.lived
 
     def clock_at(self, lived: int) -> int:
-        """The node's clock when that much time will have been lived."""
+        """The time of the node's clock at which lived time will reach `lived`, if the clock runs evenly."""
         return (self._now or 0) + lived - self.lived
 
     # Claims.
 
     def hear(self, contact: Contact) -> bool:
-        """A claim that a node is alive, by itself or by others. True: it is unknown or was dead; the caller may `admit` it."""
+        """Take a claim, by the node or by others, that a node is alive. True: the node is unknown or was dead; the caller may
+        `admit` it."""
         old = self.members.get(contact.id)
         if old is None or not old.incarnation:
             grave = self.graves.get(contact.id)
@@ -182,7 +198,7 @@ class Membership:
         self.spread(News(contact, "alive"))
 
     def suspect(self, contact: Contact) -> bool:
-        """Begin to suspect a member, unless a newer claim about it is known. Whether the state changed."""
+        """Begin to suspect a member, unless a newer claim about it is known. Returns whether its state changed."""
         node = contact.id
         old = self.members.get(node)
         if old is None or newer(old, contact) or node in self.suspects or is_other_process(old, contact):
@@ -194,31 +210,44 @@ class Membership:
         return True
 
     def bury(self, contact: Contact, status: str, announced: str) -> bool:
-        """Mark a member "dead" or "left", unless a newer claim about it is known. Whether the state changed. announced: the
-        status in the claim that others get."""
+        """Mark a member "dead" or "left", unless a newer claim about it is known. Returns whether its state changed. announced:
+        the status in the claim that others get."""
         old = self.members.get(contact.id)
         if old is None or newer(old, contact) or is_other_process(old, contact):
             return False
         self.forget(contact.id)
-        while len(self.graves) >= GRAVES_MAX:
-            del self.graves[next(iter(self.graves))]
-        self.graves[contact.id] = Grave(contact, status, self.lived + self._parameters.dead_us)
+        grave = Grave(contact, status, self.lived + self._parameters.dead_us)
+        _put_last(self.graves, contact.id, grave, GRAVES_MAX)
         self.changes.append((status, contact))
         self.spread(News(contact, announced))
         return True
 
     def forget(self, node: NodeId) -> None:
-        """Remove a member, though it may live."""
+        """Remove a member, which may still be alive, without a change or a claim."""
         self.members.pop(node, None)
         self.suspects.pop(node, None)
 
+    def remember(self, stranger: Contact) -> None:
+        """Keep the contact of a node that is no member, so that messages can be sent to it."""
+        _put_last(self._strangers, stranger.id, stranger, STRANGERS_MAX)
+
+    def contact_of(self, node: NodeId) -> Contact | None:
+        """The contact of a member, a stranger, a node under probe or a dead one. O(probes)."""
+        found = self.members.get(node) or self._strangers.get(node)
+        if found is None:
+            targets = (probe.target for probe in self.probes.values())
+            found = next((target for target in targets if target.id == node), None)
+        if found is None and node in self.graves:
+            found = self.graves[node].contact
+        return found
+
     def is_other(self, contact: Contact) -> bool:
-        """Whether that is another process than the known member's."""
+        """Whether the contact is another process than the known member."""
         old = self.members.get(contact.id)
         return old is not None and is_other_process(old, contact)
 
     def refute(self, claim: Contact, status: str) -> None:
-        """A claim about myself: refute it with a newer version of me if it is wrong, or record it in `outlived` if I cannot."""
+        """Take a claim about myself: refute it with a newer version of me, or record it in `outlived` if I cannot."""
         me = self.me
         if claim.incarnation > me.incarnation or (
             claim.incarnation == me.incarnation and is_other_process(me, claim)
@@ -233,15 +262,11 @@ class Membership:
 
     def spread(self, news: News) -> None:
         """Send a claim with the next `news_repeats` pings; it replaces an older claim about the same node."""
-        waiting = self._news
-        waiting.pop(news.contact.id, None)
-        while len(waiting) >= NEWS_KEPT_MAX:
-            del waiting[next(iter(waiting))]
-        waiting[news.contact.id] = (news, self._parameters.news_repeats)
+        _put_last(self._news, news.contact.id, (news, self._parameters.news_repeats), NEWS_KEPT_MAX)
 
     def news_for(self, node: NodeId) -> tuple[News, ...]:
-        """The claims for the next ping to that node: first that it is suspect or dead, if so, then the oldest waiting ones. O(1)
-        when none wait."""
+        """The claims for the next ping to that node: first the claim that it is suspect or dead, if there is one, then the oldest
+        waiting claims. O(1) when none wait."""
         about = self._about(node) if self.suspects or self.graves else None
         waiting = self._news
         if not waiting:
@@ -264,7 +289,7 @@ class Membership:
     # Probes.
 
     def probing(self, target: Contact, stage: int = DIRECT) -> int:
-        """Begin a probe; the caller sends its Ping. Its number; 0 where too many are open."""
+        """Begin a probe, whose Ping the caller sends. Returns its number; 0 if too many are open."""
         if len(self.probes) >= PROBES_MAX:
             return 0
         wait = self._parameters.probe_timeout_us if stage == DIRECT else self._parameters.probe_us
@@ -273,12 +298,12 @@ class Membership:
         return self.number
 
     def probe(self, target: Contact, digest: int, stage: int = DIRECT) -> Send:
-        """Begin a probe: its Ping. Where too many probes are open, the Ping requests no answer."""
+        """Begin a probe and return its Ping. If too many probes are open, the Ping has number 0, which requests no answer."""
         number = self.probing(target, stage)
         return Send(target.id, Ping(self.me, number, self.news_for(target.id), digest))
 
     def challenge(self, rival: Contact, digest: int) -> list[Effect]:
-        """Others claim that this process has taken a member's place: probe the member, unless that is under way."""
+        """Others claim that the process `rival` has taken a member's place: probe the member, unless that is under way."""
         node = rival.id
         if any(probe.stage == CHALLENGE and probe.target.id == node for probe in self.probes.values()):
             return []
@@ -289,13 +314,18 @@ class Membership:
         return [Send(node, Ping(self.me, number, self.news_for(node), digest))]
 
     def probe_for(self, asked: ProbeFor, digest: int) -> Send:
-        """Another node cannot reach the target: the Ping to send now."""
+        """The Ping to send for another node, which cannot reach the target itself."""
         number = self.probing(asked.target, FOR_ANOTHER)
         if number:
             probe = self.probes[number]
             probe.asker, probe.asker_number = asked.sender.id, asked.number
         target = asked.target.id
         return Send(target, Ping(self.me, number, self.news_for(target), digest))
+
+    def answer_for(self, probe: Probe, target: Contact, digest: int) -> Send:
+        """The Pong to the node that requested this probe: the target lives, and its version."""
+        news = (News(target, "alive"),)
+        return Send(probe.asker, Pong(self.me, probe.asker_number, target.id, news, digest))
 
     def answered(self, pong: Pong) -> Probe | None:
         """The probe that this Pong ends; None if the Pong matches no open probe."""
@@ -305,23 +335,25 @@ class Membership:
         del self.probes[pong.number]
         return probe
 
-    def ask_others(self, number: int, probe: Probe, others: Iterable[NodeId], digest: int) -> list[Effect]:
-        """No direct answer: ping again, and have `indirect_probes` other nodes ping, for the rest of the probe period."""
+    def ask_others(self, number: int, probe: Probe, leaves: LeafSet) -> list[Effect]:
+        """No direct answer came: ping again, and request pings from `indirect_probes` leaves, for the rest of the period.
+
+        Rule: a node is suspected only after others have tried to reach it too."""
         probe.stage = INDIRECT
         probe.due = max(
             probe.sent + self._parameters.probe_us, self.lived + self._parameters.probe_timeout_us
         )
         target = probe.target.id
-        able = [node for node in others if node != target and node not in self.suspects]
+        able = [node for node in leaves.clockwise() if node != target and node not in self.suspects]
         chosen = self._rng.sample(able, min(self._parameters.indirect_probes, len(able)))
-        again = Send(target, Ping(self.me, number, self.news_for(target), digest))
+        again = Send(target, Ping(self.me, number, self.news_for(target), leaves.digest))
         return [again, *(Send(node, ProbeFor(self.me, number, probe.target)) for node in chosen)]
 
     def is_asking_others(self, node: NodeId) -> bool:
         return any(probe.stage == INDIRECT and probe.target.id == node for probe in self.probes.values())
 
     def overdue(self) -> list[tuple[int, Probe]]:
-        """Probes whose stage is over."""
+        """Probes whose present stage has timed out."""
         return [(number, probe) for number, probe in self.probes.items() if probe.due <= self.lived]
 
     def condemned(self) -> list[Contact]:
@@ -352,4 +384,5 @@ class Membership:
         assert self.suspects.keys() <= self.members.keys()
         assert len(self.graves) <= GRAVES_MAX
         assert len(self._news) <= NEWS_KEPT_MAX
+        assert len(self._strangers) <= STRANGERS_MAX
         assert len(self.probes) <= PROBES_MAX

@@ -1,17 +1,17 @@
 """The nodes that a node keeps: its leaf set, its routing table and the watched ones; and which of them is nearest to a key.
 
-Routing: where the leaf set covers the key, its closest node; else the node of the routing table, else any known node. Each hop is
-strictly closer to the key (`ids.closeness`), whatever the tables contain. So no message loops, even while the tables of different
-nodes disagree. That costs a hop in few cases: near a boundary of digits, where the routing table's node shares a longer prefix
-but is farther away, the nearest known node on this side is taken.
+The next hop: where the leaf set covers the key, its closest node; else the routing table's node, else the nearest known node.
+Each hop is strictly closer to the key (`ids.closeness`), whatever the tables contain. So no message loops, even while the tables
+of different nodes disagree. In few cases this costs a hop: near a boundary of digits, the routing table's node may share a longer
+prefix but be farther away; then the next hop is the nearest known node on this side.
 
 A suspect stays in the leaf set and still gets the messages routed to it: suspicion alone moves no job to another master. A
 suspect in the routing table is skipped if another node is closer than this one.
 
 Of two nodes for one cell the table prefers the one whose round trip is shorter by a quarter, so that cells rarely change.
 
-Only a node that was heard itself enters the leaf set. Reports of others suffice for the table, whose nodes are verified when
-used.
+Only a node that has itself sent a message enters the leaf set. Reports of others suffice for the table, whose nodes are verified
+when used.
 
 Invariants: every member is a leaf, in the table, or watched; the tables contain only members.
 Prior art: Pastry (Rowstron and Druschel, Middleware 2001), sections 2.3 and 2.5.
@@ -44,9 +44,9 @@ class Neighbours:
         self.watched: dict[NodeId, int] = {}
         """Node -> number of `watch` calls without an `unwatch`."""
         self.candidate: Contact | None = None
-        """A node whose cell another one has, and whose round trip is not measured yet."""
+        """A node whose cell another node has, and whose round trip is not measured yet."""
         self.used: NodeId | None = None
-        """The last hop outside the leaf set: worth a probe, since possibly no other node probes it."""
+        """The last hop outside the leaf set. This node probes it, since possibly no other node does."""
 
     # Routing.
 
@@ -89,7 +89,7 @@ class Neighbours:
     # Members.
 
     def take_in(self, contact: Contact, *, heard: bool) -> bool:
-        """A node lives; `heard`: it reported so itself. Give it the places that it fits. Whether it is a new leaf."""
+        """Put a live node where it fits: leaf set, table. heard: the node itself reported. Returns whether it is a new leaf."""
         node = contact.id
         fits = heard and node not in self.leaves and self.leaves.fits(node)
         old = self._members.members.get(node)
@@ -108,7 +108,7 @@ class Neighbours:
         if fits:
             pushed_out = self.leaves.add(node)
             if pushed_out is not None:
-                self._let_go(pushed_out)
+                self._release(pushed_out)
         return fits
 
     def warm(self, contacts: Iterable[Contact]) -> None:
@@ -144,16 +144,16 @@ class Neighbours:
         if count > 1:
             self.watched[node] = count - 1
         elif count:
-            self._let_go(node)
+            self._release(node)
 
     def _put(self, node: NodeId) -> None:
         pushed_out = self.table.put(node)
         if pushed_out is not None:
             self._round_trips.pop(pushed_out, None)
-            self._let_go(pushed_out)
+            self._release(pushed_out)
 
-    def _let_go(self, node: NodeId) -> None:
-        """One reason to keep the node is gone: it stays if there is another one, or a free cell for it."""
+    def _release(self, node: NodeId) -> None:
+        """The node has lost one of its places: forget it, unless it has another place, or its cell in the table is free."""
         members = self._members
         if self._is_kept(node) or node not in members.members:
             return

@@ -1,11 +1,11 @@
 """The periodic probes and requests of a node: one turn in each probe period.
 
     every turn      one leaf, in a random order that is drawn anew each round; one watched node; up to `SOON_PER_TURN` of `soon`
-    turn mod 4 = 0  one of the routing table: the last hop used, else in turn (each eighth turn a candidate for a cell)
+    turn mod 4 = 0  one node of the routing table: the last hop used, else in turn (each eighth turn a candidate for a cell)
     turn mod 4 = 1  the ends of the leaf set, while it has `holes`
     turn mod 4 = 2  the last hop used
-    turn mod 4 = 3  one of the dead, while there are any
-    turn mod 64     a row of the routing table of one of its nodes
+    turn mod 4 = 3  one dead member, while any is remembered
+    turn mod 64     request one row of a node's routing table, from a node of the own table
     turn mod 128    a seed that is no member: JoinMesh through it again
 
 So an idle node sends 2 + 1/2 pings a second (and 2 more while it watches neighbours), and each node is probed twice a second by
@@ -21,6 +21,7 @@ from elf.srt.messages.ids import NodeId
 from elf.srt.messages.messages import Contact, JoinMesh, LeavesRequest
 from elf.srt.overlay.membership import DIRECT, ONCE, Membership
 from elf.srt.overlay.neighbours import Neighbours
+from elf.srt.overlay.repair import Repair
 
 if TYPE_CHECKING:
     from random import Random
@@ -31,30 +32,28 @@ SOON_TRIES = 3
 """Pings, a probe period apart, to a node that is reported alive: at 5 % loss one node in a thousand is missed, and probed again
 later."""
 SOON_PER_TURN = 8
-"""All of `SOON_MAX` in four probe periods; with the two of every turn ten pings, 2 KB."""
+"""So all of `SOON_MAX` are probed in four probe periods. With the two pings of every turn, a turn sends ten, 2 KB."""
 TABLE_TURNS, ROW_TURNS, SEED_TURNS = 4, 64, 128
-"""In turns, of which there are two a second: a node of the routing table every 2 s, a row of it every half minute, and every
-minute a seed, which may be in another half of the mesh."""
+"""In turns, of which there are two a second: a node of the routing table every 2 s, a row every half minute, and every minute a
+seed, which may be in another half of the mesh."""
 
 
 class Rounds:
     """The schedule of probes and requests.
 
-    soon: node -> (contact, tries left), oldest first. holes: the leaf set lost a node, and no LeavesReport has come since. seen:
-    the digest of the leaf set that each of my nearest neighbours reported last.
+    soon: node -> (contact, tries left), oldest first.
     """
 
-    __slots__ = ("_members", "_near", "_order", "_rng", "_turn", "holes", "seen", "soon")
+    __slots__ = ("_members", "_near", "_order", "_repair", "_rng", "_turn", "soon")
 
-    def __init__(self, members: Membership, near: Neighbours, rng: Random) -> None:
+    def __init__(self, members: Membership, near: Neighbours, repair: Repair, rng: Random) -> None:
         self._members = members
         self._near = near
+        self._repair = repair
         self._rng = rng
         self._turn = rng.randrange(SEED_TURNS)
         self._order: list[NodeId] = []
         self.soon: dict[NodeId, tuple[Contact, int]] = {}
-        self.holes = False
-        self.seen: dict[NodeId, int] = {}
 
     def ask_now(self, contact: Contact, out: list[Effect]) -> None:
         """Ping a node that would be a leaf, unless that is under way."""
@@ -64,7 +63,7 @@ class Rounds:
             self.soon[contact.id] = (contact, SOON_TRIES - 1)
             out.append(self._members.probe(contact, self._near.leaves.digest, ONCE))
         else:
-            self.holes = True
+            self._repair.holes = True
 
     def ask_soon(self, contact: Contact, tries: int = 1) -> None:
         """Ping a node in one of the next turns."""
@@ -72,16 +71,13 @@ class Rounds:
             self.soon[contact.id] = (contact, tries)
 
     def ask_all_soon(self) -> None:
-        """Where one leaf died, others may have, in the same rack or partition: ping the whole leaf set within two turns."""
+        """After the death of a leaf, ping the whole leaf set within two turns: others in the same rack may have died too."""
         members = self._members.members
         for leaf in self._near.leaves.clockwise():
             self.ask_soon(members[leaf])
 
-    def ask_edges(self) -> list[Effect]:
-        return [Send(node, LeavesRequest(self._members.me)) for node in self._near.leaves.edges()]
-
     def take(self, seeds: tuple[Contact, ...], out: list[Effect]) -> None:
-        """One turn. `seeds`: to be joined through again now and then."""
+        """One turn. `seeds`: every `SEED_TURNS` turns, send JoinMesh to one of them that is no member."""
         self._turn += 1
         near = self._near
         self._probe(self._next_leaf(), out)
@@ -92,8 +88,8 @@ class Rounds:
         quarter = self._turn % TABLE_TURNS
         if quarter == 0 or (quarter == 2 and near.used is not None):
             self._probe_table(out)
-        elif quarter == 1 and self.holes:
-            out.extend(self.ask_edges())
+        elif quarter == 1 and self._repair.holes:
+            out.extend(self._repair.request_edges())
         if self._members.graves and (quarter == 3 or not near.leaves):
             self._look_for_dead(out)
         if self._turn % SEED_TURNS == 0:
@@ -134,7 +130,7 @@ class Rounds:
             if tries > 1:
                 self.soon[node] = (contact, tries - 1)
             elif member is None and node not in members.graves:
-                self.seen.clear()
+                self._repair.forget_reports()
 
     def _probe_table(self, out: list[Effect]) -> None:
         near = self._near

@@ -3,7 +3,8 @@
 A key that shares r digits with me is forwarded to the node in row r under the key's next digit, which shares at least one digit
 more. With N nodes about log16 N rows are filled, so the cells are kept in a dict.
 
-Invariants: a node stands in the one cell where it belongs; never me. Prior art: Pastry (Middleware 2001), section 2.1.
+Invariants: a node is only in the cell that its id determines; my own id is in none. Prior art: Pastry (Middleware 2001), section
+2.1.
 """
 
 from __future__ import annotations
@@ -49,14 +50,14 @@ class RoutingTable:
         return self._cells.get(self.cell(key))
 
     def put(self, node: NodeId) -> NodeId | None:
-        """Put the node into its cell; returns the node that was there, if another."""
+        """Put the node into its cell. Returns the other node that was there, or None."""
         cell = self.cell(node)
         old = self._cells.get(cell)
         self._cells[cell] = node
         return old if old != node else None
 
     def discard(self, node: NodeId) -> bool:
-        """Remove a node; whether it was in the table."""
+        """Remove a node. Returns whether it was in the table."""
         if node not in self:
             return False
         del self._cells[self.cell(node)]

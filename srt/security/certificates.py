@@ -45,7 +45,6 @@ KNOWN_MAX = 4_096
 """The last signatures whose verification is cached: 16 bytes each in a dict, half a megabyte."""
 
 Role = Literal["agent", "operator", "reader"]
-ROLES: tuple[Role, ...] = ("agent", "operator", "reader")
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z"
 Key = Annotated[bytes, Meta(min_length=KEY_BYTES, max_length=KEY_BYTES)]
 Serial = Annotated[bytes, Meta(min_length=SERIAL_BYTES, max_length=SERIAL_BYTES)]
@@ -111,7 +110,7 @@ class Keys:
 
     @property
     def signing_seed(self) -> bytes:
-        """Only for the file."""
+        """The Ed25519 seed, for the keys file only."""
         return self._signing.secret[:KEY_BYTES]
 
     def sign(self, data: bytes, context: bytes = b"elf") -> bytes:
@@ -181,7 +180,7 @@ class Trust:
         self._known: dict[bytes, bool] = {}
 
     def is_sealed(self, public: bytes, context: bytes, data: bytes, signature: bytes) -> bool:
-        """As the function of that name, with a cache: a repeated check costs 3 µs."""
+        """As `elf.srt.security.pairs.is_sealed`, with a cache: a repeated check costs 3 µs."""
         asked = blake2b(public + signature + context + b"\0" + data, digest_size=16).digest()
         known = self._known.get(asked)
         if known is None:
@@ -255,7 +254,7 @@ class Authority:
 
     @property
     def seed(self) -> bytes:
-        """Only for the file."""
+        """The authority's secret, for its file only."""
         return self._pair.secret[:KEY_BYTES]
 
     def issue(self, name: str, role: Role, now_s: int, days: int = 365, address: str = "") -> Keys:

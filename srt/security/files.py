@@ -36,7 +36,7 @@ REVOCATIONS_FORMAT = "elf revocations 1"
 
 
 def seed_line(address: str, certificate: Certificate) -> str:
-    """A node's address with its key: other agents' configurations name it as a seed."""
+    """A node's address with its key, as other agents' configurations name it as a seed."""
     return f"{address}/{key_text(certificate.curve_public)}"
 
 
@@ -169,7 +169,7 @@ def load_revocations(path: str | os.PathLike[str]) -> list[Item]:
         with open(where, "rb") as file:
             data = file.read(REVOCATIONS_BYTES_MAX + 1)
     except OSError as error:
-        raise ConfigError(f"{where}: revocations cannot be read: {error.strerror}; see its path") from None
+        raise ConfigError(f"{where}: revocations cannot be read: {error.strerror}; check the path") from None
     return decode_revocations(data, where)
 
 
@@ -187,7 +187,7 @@ def decode_revocations(data: bytes, where: str) -> list[Item]:
     except PeerError as error:
         raise ConfigError(f"{where}: a revocation cannot be read ({error}); take the whole file") from None
     if any(item.kind != "revoked" for item in items):
-        raise ConfigError(f"{where}: there is more than revocations in it; take the file that elf made")
+        raise ConfigError(f"{where}: it contains other items than revocations; take the file that elf made")
     return items
 
 
@@ -229,7 +229,7 @@ def _read(where: str, what: str) -> tuple[bytes, int]:
             return file.read(FILE_BYTES_MAX + 1), stat.S_IMODE(os.fstat(file.fileno()).st_mode)
     except OSError as error:
         raise ConfigError(
-            f"{where}: {what} cannot be read: {error.strerror}; see its path and owner"
+            f"{where}: {what} cannot be read: {error.strerror}; check its path and owner"
         ) from None
 
 
@@ -259,7 +259,7 @@ def _table(
 def _text(table: Mapping[str, Any], key: str, where: str) -> str:
     value = table.get(key, "")
     if not isinstance(value, str) or len(value) > 200 or not value.isprintable():
-        raise ConfigError(f"{where}: {key} is no text of that kind; take the whole file that elf made")
+        raise ConfigError(f"{where}: {key} is not a valid text; take the whole file that elf made")
     return value
 
 

@@ -49,7 +49,7 @@ CONTEXT = b"elf item"
 HEAD_BYTES = 1 + 8 + SIGNATURE_BYTES
 ROLE_OF = {"job": "operator", "agent": "agent", "ballot": "agent", "schedule": "agent"}
 BALLOT_PARTS = {"ballot": 4, "schedule": 5}
-"""Length of a stamp that begins with a ballot: its epoch, two halves of the node, the instance, and further parts."""
+"""Length of a stamp that begins with a ballot: the epoch, two halves of the node's id, the instance, and further parts."""
 
 
 def sign_item(keys: Keys, item: Item, signed_s: int | None = None) -> Item:
@@ -76,18 +76,9 @@ def _head(signed_s: int, signature: bytes) -> bytes:
 
 
 def _digest(item: Item, signed_s: int, serial: bytes) -> bytes:
-    """The digest that a signature signs, of everything but itself. 32 bytes."""
+    """The digest that is signed: of the item without its signature, the time and the serial. 32 bytes."""
     whole = msgspec.msgpack.encode((item.kind, item.name, item.stamp, item.body, signed_s, serial))
     return blake2b(whole, digest_size=32).digest()
-
-
-def verify_item(trust: Trust, item: Item, now_s: int) -> bool:
-    """Whether the signature is valid, and the signer may sign this kind. A valid revocation is added to `trust`. Up to 150 µs."""
-    try:
-        signer_of(trust, item, now_s)
-    except TrustError:
-        return False
-    return True
 
 
 def signer_of(trust: Trust, item: Item, now_s: int) -> Certificate | None:
@@ -135,12 +126,12 @@ def _check_role(certificate: Certificate, item: Item) -> None:
         raise TrustError(
             "role",
             f"{certificate.name!r} signed a {item.kind} item as {certificate.role}; "
-            + (f"that takes keys of the role {role}" if role else "no role may sign this kind"),
+            + (f"sign it with keys of the role {role}" if role else "no role may sign this kind"),
         )
     about = item.name if item.kind == "agent" else _ballot_node(item) if item.kind in BALLOT_PARTS else None
     if about is not None and about != certificate.id:
         raise TrustError(
-            "identity", f"{certificate.name!r} signed a {item.kind} item of another node; look at that host"
+            "identity", f"{certificate.name!r} signed a {item.kind} item of another node; check that host"
         )
 
 
@@ -156,7 +147,7 @@ def _check_seal(
 ) -> None:
     if not trust.is_sealed(public, CONTEXT, _digest(item, signed_s, serial), signature):
         raise TrustError(
-            "forged", f"a {item.kind} item was not signed by {name!r}, whose name it bears; it is ignored"
+            "forged", f"a {item.kind} item names {name!r} as its signer, who did not sign it; it is ignored"
         )
 
 

@@ -46,7 +46,7 @@ class AddressBook:
             self.learn(contact.id, contact.incarnation, contact.address)
 
     def learn(self, node: NodeId, life: int, address: str) -> None:
-        """Keep the address, unless a later life's is known. O(1)."""
+        """Keep the address, unless one of this life or of a later one is known. O(1)."""
         known = self._known.get(node)
         if not address or (known is not None and (life <= known[0])):
             return

@@ -1,27 +1,28 @@
-"""Which process represents each node. Two may run with one key: a cloned machine, or a backup that was started elsewhere.
+"""Which process represents each node. Two processes may run with one key: on a cloned machine, or from a backup that was started
+elsewhere.
 
 Nothing on disk distinguishes a copy from its original, so each process draws a number when it starts, its instance, and sends it
-in its proof. The known process stays as long as it lives. To find out, this node challenges it: which process runs at its
-address?
+in its proof. The known process is not replaced while it lives. To find out whether it lives, this node challenges it: it requests
+the proof of the process at the known address.
 
     known      a proof of                          what follows
     ---------  ----------------------------------  -------------------------------------------------------------------------
     -          B                                   B is admitted, and known
     A          A                                   A is admitted
-    A          B, of a connection to A's address   A is no longer there: B is admitted, and known
+    A          B, on a connection to A's address   A is no longer there: B is admitted, and known
     A          B, and A answered a moment ago      B is refused
     A          B                                   A is challenged; B waits
                A answers                           B is refused, and gets A's address
                a third process answers there       the third is known now; B is refused
-               B answers, or none                  B is admitted, and known: a restarted agent, or one that lost its disk, at once
+               B answers, or no process does       B is admitted, and known: a restarted agent, or one that lost its disk
 
-Only the holder of a key can open a connection with it, so only the holder can cause a challenge to that key or answer one. A host
-whose kernel refuses the connection answers at once; a stopped process or an unreachable host gets `CHALLENGE_S`. A process that
-only dials out, as from behind a NAT, is challenged over the connection that it has opened to here; without that connection it
-cannot answer.
+Only the holder of a key can open a connection with it, so only the holder can cause a challenge to that key or answer one. If the
+kernel of the known host refuses the connection, B is admitted at once; a stopped process or an unreachable host has `CHALLENGE_S`
+to answer. A process that only dials out, as from behind a NAT, is challenged over the connection that it has opened to this node;
+without that connection it cannot answer.
 
-Besides the processes that this structure remembers there are those that the node knows from its overlay and directory: after a
-restart this structure is empty, and the address of a node that was away for long may have changed. Both are challenged.
+The node also knows processes from its overlay and directory: this structure is empty after a restart, and the address of a node
+that was away for long may have changed. Both the process known here and the one known there are challenged.
 
 Invariants: everything is bounded; `known` holds no node without an instance.
 """
@@ -55,17 +56,17 @@ class Known(msgspec.Struct):
 
 
 class Admission:
-    """`contact_of`: what the node itself knows of another one. Seconds are those of a monotonic clock."""
+    """`contact_of`: another node's contact in this node's overlay or directory. Seconds are those of a monotonic clock."""
 
     def __init__(self, contact_of: Callable[[NodeId], Contact | None]) -> None:
         self._contact_of = contact_of
-        self._known: dict[NodeId, Known] = {}  # least lately admitted first
+        self._known: dict[NodeId, Known] = {}  # least recently admitted first
 
     def ask(self, node: NodeId, proof: Proof, dialed: str, now_s: float) -> list[str]:
         """Addresses to challenge before that process is admitted, "" where none is known; []: it is admitted. Raises TwinError.
         O(1).
 
-        dialed: the address at which this node reached it; "" where it has connected to here.
+        dialed: the address at which this node reached it; "" if it has connected to this node.
         """
         others = self._others(node, proof)
         for known in others:
@@ -77,7 +78,7 @@ class Admission:
         return list(dict.fromkeys(challenged))
 
     def decide(self, node: NodeId, proof: Proof, answers: Sequence[tuple[str, Proof]], now_s: float) -> None:
-        """Decide by the `answers` (address, proof) to the challenges: the newcomer is admitted. Raises TwinError. O(1)."""
+        """Admit the newcomer unless one of the `answers` (address, proof) is of another process: then TwinError. O(1)."""
         for address, answer in answers:
             if answer.instance != proof.instance:
                 alive = Known(answer.life, answer.instance, address, now_s)
@@ -115,7 +116,7 @@ class Admission:
 
 
 def twin(proof: Proof, known: Known) -> TwinError:
-    """The error that names both, for all logs."""
+    """The error that names both processes, with one text for all logs."""
     return TwinError(both(known.address, proof.address), known.address, known.instance)
 
 

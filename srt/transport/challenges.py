@@ -1,8 +1,8 @@
 """Processes that wait for admission while the known process with their key is challenged: does it still run?
 
 A challenge is a separate connection to the known address, with one packet each way, and one packet each way over the connection
-that the known process has opened to here, if there is one. Several newcomers with one key are decided one after the other, each
-by what is known then.
+that the known process has opened to this node, if there is one. Newcomers with the same key are decided one after the other, each
+against the process that is known by then.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ Decided = Callable[[PeerError | None], None]
 
 
 class Challenges:
-    """`admission` decides; this sends the challenges and waits. `inbound` challenges over the connection that a node has opened
-    (`Listener.ask`)."""
+    """Sends challenges and collects the answers, by which `admission` decides. `inbound` challenges over the connection that a
+    node has opened (`Listener.ask`)."""
 
     def __init__(self, hub: Hub, admission: Admission, inbound: Inbound) -> None:
         self._hub, self._admission, self._inbound = hub, admission, inbound
@@ -87,18 +87,19 @@ class Challenges:
         """(address, proof) of the processes that answer; the dialled ones first."""
         dialed = [address for address in addresses if address]
         asked = (self.proof_at(address, key) for address in dialed)
-        *found, back = await asyncio.gather(*asked, self._by_its_own(node))
+        *found, back = await asyncio.gather(*asked, self._inbound_proof(node))
         answers = [(address, answer) for address, answer in zip(dialed, found, strict=True) if answer]
         return answers if back is None else [*answers, (back.address, back)]
 
-    async def _by_its_own(self, node: NodeId) -> Proof | None:
+    async def _inbound_proof(self, node: NodeId) -> Proof | None:
+        """The answer over the connection that the node has opened; None if there is none in time."""
         try:
             return await asyncio.wait_for(self._inbound(node), CHALLENGE_S)
         except (PeerError, TimeoutError):
             return None
 
     async def proof_at(self, address: str, key: bytes) -> Proof | None:
-        """The proof of the process there; None where none answers with that key in time."""
+        """The proof of the process at that address; None if no process answers with that key in time."""
         hub = self._hub
         try:
             where = Address(parse_address(address).endpoint, key)

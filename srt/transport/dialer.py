@@ -3,11 +3,12 @@
     state     what happens                                   next
     --------  ---------------------------------------------  -----------------------------------------------
     closed    a message to send, and the pause is over        opening: connect, send our proof first
-    opening   the neighbour's proof arrives and is valid      open: send what waits
+    opening   the neighbour's proof arrives and is valid      open: send the queue
     opening   refusal, invalid proof, no answer in time       closed, with a pause that doubles
-    open      a challenge                                     open: send our proof again, since this process lives
+    open      a challenge                                     open: send our proof again, since this process lives; closed if
+                                                             it waits for another process with its key
     open      connection lost                                 closed; `lost` checks whether the process is gone
-    open      refusal, garbage                                closed: what waited is dropped, links send it again
+    open      refusal, garbage                                closed: the queue is dropped; links send their messages again
     open      nothing to send for `IDLE_S`                    closed, without a pause
 
 zmq's own reconnection is off: each connection must begin with a proof, and its stream at the start of a message.
@@ -35,19 +36,19 @@ from elf.srt.transport.hub import HANDSHAKE_S, Hub
 from elf.srt.transport.sockets import Driven
 
 IDLE_S = 60
-"""Neighbours in leaf set and trees get messages more often. Any other connection costs both ends a descriptor, and a few round
-trips to open again."""
+"""Neighbours in leaf set and trees get messages more often than that. Any other connection costs both ends a descriptor, and is
+opened again in a few round trips."""
 STOOD_S = 1.0
-"""A connection that lasted so long before it was lost is dialled again at once, if its port accepts connections; others after a
-pause."""
+"""A connection that lasted longer than this before it was lost is dialled again at once, if its port accepts connections; others
+after a pause."""
 PAUSE_S_MIN, PAUSE_S_MAX = 0.1, 5.0
-"""Between attempts. A neighbour that restarts is back within a second; one that is gone costs a packet every five."""
+"""Between attempts. A neighbour that restarts is back within a second; one that is gone costs a packet every five seconds."""
 _STRETCH = handshake.head(handshake.STRETCH)
 _LOST = {
     int(zmq.Event.DISCONNECTED): "the connection was lost",
     int(zmq.Event.CLOSED): "nothing listens there",
     int(zmq.Event.CLOSE_FAILED): "the connection was lost",
-    int(zmq.Event.HANDSHAKE_FAILED_NO_DETAIL): "it did not answer; is it stopped, or no elf agent?",
+    int(zmq.Event.HANDSHAKE_FAILED_NO_DETAIL): "it did not answer; check that an elf agent runs there",
     int(
         zmq.Event.HANDSHAKE_FAILED_PROTOCOL
     ): "it did not answer as an elf agent with that key; security or key may differ",
@@ -58,7 +59,7 @@ _LOST_EVENTS = sum(_LOST)
 
 class Found(Protocol):
     def __call__(self, dialer: Dialer, proof: Proof, *, is_later: bool) -> None:
-        """is_later: an earlier life was connected to before."""
+        """is_later: the dialer had reached another process of this neighbour before."""
 
 
 class State(Enum):
@@ -69,7 +70,7 @@ class State(Enum):
 
 class Dialer:
     """`found` is called when the neighbour has proven its identity, `lost` when a connection is lost after that. node: None until
-    then, where only host:port was known."""
+    the neighbour has proven its identity, if only host:port is known."""
 
     def __init__(
         self,
@@ -89,7 +90,7 @@ class Dialer:
         self.outbox = Outbox(queue_bytes_max)
         self.used_s = monotonic()
         self.is_being_checked = False
-        """Whether a check of the neighbour's process is running: then a failure to connect is only counted."""
+        """Whether a check of the neighbour's process is running: then a failure to connect is counted, but not reported."""
         self.asked: list[Future[Proof]] = []
         """Futures that wait for the neighbour's proof."""
         self._hub, self._found, self._lost = hub, found, lost
@@ -149,9 +150,9 @@ class Dialer:
                 self._dealer.sent(wants=wants)
 
     def tick(self, now_s: float) -> None:
-        """About once a second."""
+        """Call it about once a second: close connections that were not proven in time, or that are idle."""
         if self.state is State.OPENING and now_s - self._opened_s > HANDSHAKE_S:
-            self.fail("no answer", "it does not answer; is the address right, and an agent running there?")
+            self.fail("no answer", "it does not answer; check the address, and that an agent runs there")
         elif self.state is State.OPEN and now_s - self.used_s > IDLE_S:
             self.close()
 
@@ -185,14 +186,21 @@ class Dialer:
                 self._take_proof(handshake.proof_of(packet))
             elif kind == handshake.STRETCH and self.state is State.OPEN:
                 assert self.node is not None
+                assert self.proof is not None
+                self._hub.check_process(self.node, self.proof)
                 self._hub.take(self.node, self._stream, packet)
             elif kind == handshake.CHALLENGE and self.state is State.OPEN:
+                if self._hub.waits():
+                    self.close()
+                    return
                 self._is_challenged = True  # `_write` answers within this turn
             elif kind == handshake.REFUSAL:
                 refusal = handshake.refusal_of(packet)
                 self._refused(refusal)
             else:
                 raise PeerError("unexpected packet for the state of its connection")
+        except TwinError as error:
+            self.fail(handshake.TWIN, str(error))
         except PeerError as error:
             self.fail("garbage", str(error))
 
@@ -237,11 +245,17 @@ class Dialer:
                 text,
                 error=TwinError(f"{self.name}: {text}", refusal.other_at, refusal.other),
             )
-            self._hub.refused_for(refusal.other_at, refusal.other)
+            self._hub.refused_for(refusal.other_at, refusal.other, self._is_at(refusal.other_at))
             return
         self.fail("refused there", text)
         if refusal.evidence:
             self._hub.on_evidence(refusal.evidence)
+
+    def _is_at(self, address: str) -> bool:
+        """Whether the neighbour that this dialer dials is the process with this agent's key at that address."""
+        if self.address.key is not None:
+            return self.address.key == self._hub.key
+        return address.partition("/")[0] == self.address.endpoint
 
     def _event(self, frames: Sequence[zmq.Frame]) -> None:
         event = parse_monitor_message([frame.bytes for frame in frames])
@@ -256,7 +270,8 @@ class Dialer:
         self._lost(self, self.proof)
 
     def dial_again(self) -> bool:
-        """The lost connection's port accepts connections: dial again. Whether the neighbour has proven its identity since."""
+        """The lost connection's port accepts connections: dial again. Returns whether the neighbour has proven its identity since
+        the loss."""
         if self.state is State.CLOSED and monotonic() - self._opened_s > STOOD_S:
             self._retry_s = 0.0
             self.open()
@@ -287,7 +302,7 @@ class Dialer:
         return [future for future in waiting if not future.done()]
 
     def close(self, linger_ms: int = 0) -> None:
-        """Close the connection, and drop what waits."""
+        """Close the connection, and drop the queue."""
         if self._dealer is not None and self._monitor is not None:
             self._dealer.socket.disable_monitor()
             self._monitor.close()

@@ -1,11 +1,11 @@
-"""The handshake: each side proves its identity before anything else of it is read.
+"""The handshake: each side proves its identity before the other reads anything else from it.
 
     packet    = "ELFT" version(1) kind(1) body
     PROOF     = the sender's identity (`Proof`); the first packet of either side
     STRETCH   = a stretch of the connection's stream (`srt/link/outbox.py`); only after the proofs of both sides
     REFUSAL   = the reason (`Refusal`); the connection is unusable after it
-    CHALLENGE = request for a PROOF, with the sender's `Proof`. As the first packet it gets the PROOF and nothing else on its
-                connection; on an open connection it goes to the side that opened it
+    CHALLENGE = request for a PROOF, with the sender's `Proof`. As the first packet of a connection it is answered with the PROOF,
+                and the connection ends; on an open connection it goes to the side that opened it
 
 The connecting side knows the other's key beforehand (the address contains it), and CURVE has proven both keys before the first
 packet. The handshake adds whether the mesh's authority vouches for that key, and which process with that key this is
@@ -37,8 +37,8 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 class Proof(msgspec.Struct, frozen=True, array_like=True):
-    """instance: the process, of those that may run with this key. address: the sender's own ("": it cannot be dialled).
-    certificate: signed, as the authority issued it."""
+    """instance: distinguishes processes with this key. address: the sender's own ("": it cannot be dialled). certificate: signed,
+    as the authority issued it."""
 
     life: Life
     instance: Annotated[int, Meta(ge=1, le=COUNT_MAX)]
@@ -117,10 +117,10 @@ def head(kind: int) -> bytes:
 def kind_of(packet: bytes | memoryview) -> int:
     """The kind of packet. Raises PeerError."""
     if len(packet) < HEAD_BYTES or packet[: len(MAGIC)] != MAGIC:
-        raise PeerError("it does not use the protocol of elf agents; is the address right?")
+        raise PeerError("it does not use the protocol of elf agents; check the address")
     if packet[4] != VERSION:
         raise PeerError(
-            f"it uses version {packet[4]} between agents, this build {VERSION}; upgrade the older one"
+            f"it uses protocol version {packet[4]}, this build version {VERSION}; upgrade the older one"
         )
     return packet[5]
 
@@ -151,7 +151,7 @@ class Gate:
         """
         if key is not None and proof.key != key:
             raise PeerError(
-                "it names another key than the one of its connection; is the address's key right?"
+                "it names another key than the one of its connection; check the key in its address"
             )
         if proof.address and parse_address(proof.address).key not in (None, proof.key):
             raise PeerError("its address contains another key than its own; check `advertise` on its host")
@@ -159,7 +159,7 @@ class Gate:
         return node_id(proof.key)
 
     def vouched(self, proof: Proof, now_s: float) -> None:
-        """Raises PeerError unless the authority vouches for that key, as an agent's, now."""
+        """Raises PeerError unless the authority's certificate for that key is valid now, with the role agent."""
         if self._trust is None:
             return
         certificate: Certificate = self._trust.check(proof.certificate, int(now_s))

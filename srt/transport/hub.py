@@ -25,13 +25,13 @@ from elf.srt.transport.admission import Admission, both, twin
 from elf.srt.transport.handshake import Gate, Keys, Proof, TwinError
 
 PACKET_BYTES_MAX = 1 << 20
-"""libzmq closes a connection that sends more, before it reads it: twice a stretch."""
+"""libzmq closes a connection whose peer announces a larger packet, and does not read it. Twice a stretch."""
 PACKETS_MAX = 16
 """High-water mark of each connection, a backstop: 8 MiB each way."""
 BUFFER_BYTES = 1 << 20
 """Kernel buffers, each way: they bound what a probe waits behind, and still allow 10 Gbit/s within a datacenter."""
 DEAD_S = 15
-"""A connection is closed after so long without an answer of the other kernel. The kernel's keep-alive detects that, not zmq:
+"""A connection is closed if the other kernel does not answer for this long. The kernel's keep-alive detects that, not zmq:
 libzmq 4.3.5 aborts the process when its heartbeat is due on a connection that broke while received messages were not read, as
 after a pause of 15 s."""
 PROBE_S = 5
@@ -46,7 +46,8 @@ NOTICES_MAX = 1_024
 
 TWINS_MAX = 64
 TWIN_S = 60.0
-"""How long two processes with one key are shown as a problem after one was refused, which tries again at least twice as often."""
+"""How long status reports show two processes with one key after one was refused. The refused one retries twice in that time, or
+more often."""
 
 Admit = Callable[[NodeId, Proof, str, Callable[[PeerError | None], None]], None]
 """(node, proof, dialed, decided): decide whether to admit that process; see `elf.srt.transport.challenges`."""
@@ -78,16 +79,20 @@ class Hub:
         notice: Callable[[Notice], None],
         log: LogForm | None,
         on_evidence: Callable[[bytes], None],
-        refused_for: Callable[[str, int], None],
+        refused_for: Callable[[str, int, bool], None],
+        waits: Callable[[], bool],
         admission: Admission,
     ) -> None:
         self.on_evidence = on_evidence
-        """Takes the evidence that a neighbour gives for its refusal; it is not verified yet."""
+        """Called with the evidence that a neighbour gives for its refusal, not yet verified."""
         self.refused_for = refused_for
-        """Notified when a neighbour refuses this process because of another one: its address and instance, not verified."""
+        """Called when a neighbour refuses this process because of another one with its key: with that one's address and instance,
+        not verified, and whether that one is itself the neighbour that refuses."""
+        self.waits = waits
+        """Whether this process waits until another one with its key has ended: then it represents no node."""
         self.admit: Admit
         self.twins: dict[NodeId, tuple[str, float, str]] = {}
-        """Two processes with one key: the message about them, when one was refused last, and its address; oldest first."""
+        """Node -> (message about its two processes, when one was last refused, the refused one's address); oldest first."""
         self.gate, self.keys, self.key, self.log = gate, keys, key, log
         self.admission = admission
         self.counters = Counters()
@@ -129,7 +134,7 @@ class Hub:
             deliver(source, message)
 
     def own_twin(self, proof: Proof) -> TwinError:
-        """The error for another process that has proven to hold this node's key."""
+        """The error for another process that has proven that it holds this node's key."""
         return TwinError(both(self.advertised, proof.address), self.advertised, self.gate.instance)
 
     def check_process(self, node: NodeId, proof: Proof) -> None:
@@ -139,14 +144,14 @@ class Hub:
             raise twin(proof, known)
 
     def note_twin(self, node: NodeId, error: TwinError, refused: Proof) -> None:
-        """Remember for `TWIN_S`, for status reports."""
+        """Record that a second process of a node was refused, for status reports."""
         self.twins.pop(node, None)
         if len(self.twins) >= TWINS_MAX:
             del self.twins[next(iter(self.twins))]
         self.twins[node] = str(error), monotonic(), refused.address
 
     def let_in(self, node: NodeId, proof: Proof) -> None:
-        """That process is admitted for the node. If one at that address was refused before, the other one has ended."""
+        """That process is admitted for the node. If a process at that address was refused before, the other one has ended."""
         if node in self.twins and self.twins[node][2] == proof.address:
             del self.twins[node]
         self.address_book.learn(node, proof.life, proof.address)
@@ -157,7 +162,7 @@ class Hub:
         self.notify(reason, text, about, node)
 
     def notify(self, reason: str, text: str, about: bytes, node: NodeId = b"") -> None:
-        """Give a notice, at most once per reason, peer and interval."""
+        """Report a notice, at most once per reason, peer and interval."""
         key, now = (reason, about), monotonic()
         last = self._notified.get(key)
         if last is not None and now - last < NOTICE_S:

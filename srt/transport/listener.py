@@ -4,10 +4,10 @@
 libzmq requests authentication before it passes on packets of a connection. The reply numbers the connection, and each of its
 packets carries that number. So a proof on one connection counts for no other, whatever routing id a client chooses.
 
-    authentication request   too many connections, or too many from this host: refused; else numbered, its key recorded
-    first packet             a valid proof: ours is sent back, the connection is its node's; else refused
-    later packets            of a proven connection: stretches of its stream, and its proof again when it is challenged; of
-                             others: refused, unread
+    authentication request   too many connections, or too many from this host: refuse; else number it and record its key
+    first packet             a valid proof: send ours back, the connection is now its node's; else refuse
+    later packets            on a proven connection: stretches of its stream, and its proof again when it is challenged; on
+                             others: refuse without reading
 
 The ROUTER receives and replies. Messages are sent over it only to neighbours that cannot be dialled.
 """
@@ -32,22 +32,23 @@ from elf.srt.transport.hub import HANDSHAKE_S, Hub
 from elf.srt.transport.sockets import Driven
 
 CONNECTIONS_MAX = 4_096
-"""A few hundred neighbours twice over, and as many connections again that are not proven yet."""
+"""Two connections for each of a few hundred neighbours, and as many again that are not proven yet."""
 SILENT_S_MAX = 150
 """A silent connection is forgotten after this; the other side closes it after 60 s. A later packet on it is refused, and the peer
 begins again with a proof."""
 RATE = 100.0
 BURST = 400.0
-"""Connections a second from one host, and at once: after a restart of all, all neighbours on a test's host connect at once."""
+"""Connections that one host may open per second, and at once: where a mesh on one host restarts, all of them come at once."""
 HOSTS_MAX = 1_024
 """Hosts whose rate is remembered: twice the neighbours. A host that is dropped has `BURST` again."""
 ZAP = "inproc://zeromq.zap.01"
-LOOK_S = 0.02
+CHECK_S = 0.02
 """Between checks of a challenged connection: its process may have ended, which libzmq detects a moment later, and reports only on
 a send."""
 RETRY_S = 0.01
 """A ROUTER does not report when a full pipe has room again."""
 _STRETCH = handshake.head(handshake.STRETCH)
+WAITING = Refusal("waiting", "it waits until another process with its key has ended")
 
 
 class Connection:
@@ -135,7 +136,7 @@ class Listener:
             del self._hosts[next(iter(self._hosts))]
         if left < 1:
             self._hosts[host] = left, now
-            text = f"{host}: it connects more than {RATE:.0f} times a second; what runs there?"
+            text = f"{host}: it connects more than {RATE:.0f} times a second; check what runs there"
             self._hub.refuse("too many handshakes", text, host.encode())
             return False
         self._hosts[host] = left - 1, now
@@ -152,6 +153,11 @@ class Listener:
             self._send(
                 routing, handshake.pack(handshake.REFUSAL, Refusal("not proven", "begin again with a proof"))
             )
+            return
+        if connection.node is None and self._hub.waits():
+            self._hub.counters.refused["waiting"] += 1
+            self._connections.pop(number, None)
+            self._send(routing, handshake.pack(handshake.REFUSAL, WAITING))
             return
         try:
             if len(frames) != 2:
@@ -187,7 +193,7 @@ class Listener:
         self._hub.check_process(connection.node, connection.proof)
 
     def _answer(self, number: bytes, connection: Connection, routing: bytes, proof: Proof) -> None:
-        """Answer a challenge: of another node, about a process with this agent's key; or of such a process itself."""
+        """Answer a challenge, which comes from another node, or from another process with this agent's key."""
         hub = self._hub
         node = hub.gate.check(proof, connection.key, hub.wall_s())
         if node == hub.gate.me and proof.instance != hub.gate.instance:
@@ -252,7 +258,8 @@ class Listener:
     # Outgoing messages.
 
     def send(self, node: NodeId, message: Sequence[bytes], *, is_urgent: bool) -> str:
-        """Queue it for the connection that the node has opened: "", or why it is dropped. The caller then calls `flush`."""
+        """Queue a message for the connection that the node has opened. Returns "", or why the message is dropped. The caller then
+        calls `flush`."""
         connection = self.proven.get(node)
         if connection is None:
             return "no address"
@@ -281,7 +288,7 @@ class Listener:
         self.flush()
 
     def _empty(self, connection: Connection) -> bool:
-        """Send what waits for one connection; False: some is left."""
+        """Send the queue of one connection; False: a part of it is left."""
         assert connection.outbox is not None
         assert self._router is not None
         while True:
@@ -309,7 +316,7 @@ class Listener:
 
     def is_connected(self, node: NodeId) -> bool:
         """Whether a connection that the node has opened exists, also one of another process with its key. libzmq reports this
-        only on a send, so this sends an empty stretch."""
+        only on a send, so an empty stretch is sent."""
         connection = self.proven.get(node)
         if connection is None:
             return False
@@ -334,7 +341,7 @@ class Listener:
         while not answer.done():
             if self.proven.get(node) is not connection or not self.is_connected(node):
                 return None
-            await asyncio.wait([answer], timeout=LOOK_S)
+            await asyncio.wait([answer], timeout=CHECK_S)
         return answer.result()
 
     def _take_answer(self, connection: Connection, proof: Proof) -> None:

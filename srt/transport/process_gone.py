@@ -5,7 +5,7 @@ the end of a process is known in milliseconds, while a lost host or network show
 
     a connection to a neighbour that had proven its identity was lost, and a plain TCP connect to the same address
     ---------------------------------------------------------------------------------------------------------------
-    is refused; no connection that it opened to here   the process is gone
+    is refused; no connection that it opened is open   the process is gone
     is refused; such a connection is open              repeat, for `PATIENCE_S`: a process that ends closes its sockets one by one
     is accepted                                        dial, and repeat until the neighbour has proven its identity. A later life
                                                        is a restart; a stopped process, or another program there, does not answer
@@ -51,8 +51,8 @@ async def is_refused(address: Address) -> bool | None:
 
 
 async def is_gone(address: Address, is_connected: Callable[[], bool], dial: Callable[[], bool]) -> bool:
-    """Whether nothing listens there, and no connection that the process had opened to here `is_connected`. `dial` connects again,
-    unless it is connecting already, and returns whether the neighbour has proven its identity: then the process lives."""
+    """Whether nothing listens there, and no connection that the process had opened to this node `is_connected`. `dial` connects
+    again, unless it is connecting already, and returns whether the neighbour has proven its identity: then the process lives."""
     wait_s, waited_s = AGAIN_S_MIN, 0.0
     while waited_s < PATIENCE_S:
         refused = await is_refused(address)

@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 import zmq
 
 TURN_BYTES = 4 << 20
-"""Read at most in one turn; then other sockets get theirs."""
+"""Bytes read in one turn at most; then other sockets get their turn."""
 TURN_MESSAGES = 256
-"""Likewise: 13 ms of small messages, at 50 µs each."""
+"""Messages read in one turn at most: 13 ms of small ones, at 50 µs each."""
 
 
 class Driven:
@@ -70,7 +70,7 @@ class Driven:
                 receive(frames)
             except Exception as error:
                 self._loop.call_exception_handler(
-                    {"message": "elf: a message was not taken", "exception": error}
+                    {"message": "elf: a received message was not processed", "exception": error}
                 )
             if socket.closed:
                 return False
@@ -88,8 +88,8 @@ class Driven:
         return True
 
     def sent(self, *, wants: bool = False) -> None:
-        """Call after sending outside of a turn: the send may have consumed the edge of received messages, and this check of the
-        events consumes that of room to send. `wants`: there is more to send."""
+        """Call after sending outside of a turn: the send may have consumed the edge of received messages, and the check here
+        consumes the edge of room to send. `wants`: there is more to send."""
         if not self.socket.closed and self._events() & (zmq.POLLIN | (zmq.POLLOUT if wants else 0)):
             self.again()
 

@@ -39,7 +39,7 @@ NEIGHBOURS_MAX = 512
 TICK_S = 1.0
 """Between checks for idle connections and expired terms."""
 RECHECK_TICKS = 30
-"""An expired certificate is noticed within so many seconds; a revoked one at once, by `recheck`."""
+"""Ticks between checks for expired certificates; a revoked one is detected at once, by `recheck`."""
 _BULK = frozenset((m.Frame, r.Put, r.PutPart, r.Shown, r.ShownPart, m.GossipItems, m.Welcome, r.LedgerReport))
 
 
@@ -48,13 +48,13 @@ class Transport:
     is sent.
 
     listen: "host:port"; port 0 is any. advertise: "host:port" at which others reach this node; "" is the address listened on.
-    instance: of this process. contact_of: what the node itself knows of another one. Callbacks:
+    instance: of this process. contact_of: another node's contact in this node's overlay or directory. Callbacks:
 
     on_evidence: takes the evidence, a revocation, that a neighbour gives when it refuses this node; the caller must verify it.
-    refused: notified which life of which neighbour is gone, as its host's kernel shows (`process_gone`).
-    restarted: notified which neighbour answers in a later life where a connection was lost.
-    refused_for: notified when a neighbour refuses this process because of another one with its key: that one's address and
-    instance.
+    refused: called when the process of a neighbour is gone, as its host's kernel shows (`process_gone`).
+    restarted: called when a neighbour whose connection was lost answers in a later life.
+    refused_for: called when a neighbour refuses this process because of another one with its key: with that one's address and
+    instance, and whether that one is itself the neighbour.
     """
 
     def __init__(
@@ -75,7 +75,8 @@ class Transport:
         on_evidence: Callable[[bytes], None] = lambda evidence: None,
         instance: int,
         contact_of: Callable[[NodeId], Contact | None] = lambda node: None,
-        refused_for: Callable[[str, int], None] = lambda at, instance: None,
+        refused_for: Callable[[str, int, bool], None] = lambda at, instance, is_itself: None,
+        waits: Callable[[], bool] = lambda: False,
         refused: Callable[[NodeId, Life], None] = lambda node, life: None,
         restarted: Callable[[Contact], None] = lambda contact: None,
         unsendable: Callable[[JobId, Exception], None] | None = None,
@@ -83,10 +84,10 @@ class Transport:
         self._listen = parse_address(listen)
         if keys is None and not self._listen.is_loopback:
             raise ConfigError(
-                f"listen: {listen} is not a loopback address; without keys nothing else is served"
+                f"listen: {listen} is not a loopback address, and there are no keys; issue keys, or listen on loopback"
             )
         if me != node_id(key) or (keys is not None and keys.curve_public != key):
-            raise ConfigError("key: the node's id is not that of its key")
+            raise ConfigError("key: the node's id is not the hash of its key")
         self.id, self._key, self._advertise = me, key, advertise
         self._hub = Hub(
             Gate(key, life, instance, trust),
@@ -97,16 +98,17 @@ class Transport:
             log=log,
             on_evidence=on_evidence,
             refused_for=refused_for,
+            waits=waits,
             admission=Admission(contact_of),
         )
         self._address_of, self._refused, self._restarted = address_of, refused, restarted
-        self._unsendable = unsendable  # notified of a job's message that a bug keeps from being encoded
+        self._unsendable = unsendable  # called when encoding a job's message raises, which is a bug
         self._queue_bytes_max = 2 * parameters.link_bytes_max  # a link's window, and as much of datagrams
         self._congested_bytes = parameters.link_bytes_max // 2
         self._listener = Listener(self._hub, self._queue_bytes_max)
         self._challenges = Challenges(self._hub, self._hub.admission, self._listener.ask)
         self._hub.admit = self._challenges.admit
-        self._peers: dict[NodeId, Dialer] = {}  # least lately used first, roughly
+        self._peers: dict[NodeId, Dialer] = {}
         self._strangers: dict[str, Dialer] = {}  # by host:port, of unknown key
         self._checks: dict[NodeId, Task[bool]] = {}  # of neighbours whose connection was lost
         self._due: dict[Dialer, None] = {}  # to be flushed at the end of this turn
@@ -169,7 +171,8 @@ class Transport:
         return dialer is None or dialer.waiting_bytes < self._congested_bytes
 
     async def ask(self, address: str) -> Contact:
-        """The node at that address; the connection to it stays open. Raises PeerError: no node answers, or another one does."""
+        """The node at that address; the connection to it stays open. Raises PeerError: no node answers, or one with another
+        key."""
         wanted = parse_address(address)
         self._check_reach(wanted)
         if wanted.id is not None:
@@ -215,7 +218,7 @@ class Transport:
 
     @property
     def twins(self) -> dict[NodeId, str]:
-        """Nodes of which a second process was refused within the last minute, and the message about it."""
+        """Nodes of which a second process was refused within the last `TWIN_S`, and the message about it."""
         since_s = monotonic() - TWIN_S
         return {node: text for node, (text, at_s, _) in self._hub.twins.items() if at_s >= since_s}
 

@@ -6,10 +6,10 @@ NEVER = 1 << 62
 
 
 class Deadlines:
-    """Microseconds of the node's clock; NEVER: that one does not run.
+    """Microseconds of the node's clock; NEVER: that deadline does not run.
 
-    join: next attempt to find a parent. parent: it is silent for too long. size: report to the parent. path: announcement to the
-    children. repair: the seat has been too deep for long.
+    join: next attempt to find a parent. parent: the parent has been silent for too long. size: report to the parent. path:
+    announcement to the children. repair: the seat has been too deep for long.
     """
 
     __slots__ = ("_now", "join", "parent", "path", "repair", "size")

@@ -8,10 +8,10 @@ answers to the bundles that were merged leave downwards.
     bundle that joins the open one       merge it (schedule, shape of rows and spans must fit: rule 2)
     bundle that does not join            close the open bundle; open the next one with this bundle
     bundle marked `again`                close the open bundle; forward this one unmerged (rule 3)
-    bundle that is open or kept here     nothing: the child repeats it, and its answer is in transit
+    bundle that is open or kept here     ignore it: the child repeats it, and the answer to the first copy will answer both
     all usual senders have sent, or      close the open bundle, send it, and keep it until its Commit
     it has waited too long (see below)
-    parent holds, or its link is full    send nothing; the open bundle goes on growing: aggregation is the back-pressure
+    parent sent Hold, or link is full    send nothing; the open bundle continues to grow: aggregation is the back-pressure
     Commit                               forget the bundle; Commit to its feeders
     Split                                forget the bundle; Commit, Resend or Split to each feeder, by `_verdict` (rule 4)
     Resend                               send those kept bundles again, as they were, marked `again`
@@ -23,7 +23,7 @@ children directly (`Post` to the child; answers to bundles of this node itself g
 distinguish the worker's ids from the reducer's: a worker counts odd numbers, a reducer even ones). A node is root while its
 master accepts bundles. Before that it is an orphan, which merges and waits; when its master begins, the master gets all that is
 kept. When the node is no longer root, or its master changes, it requests all kept bundles of its children (`Resend` without ids),
-since no other node has the bundles that the old master did not answer.
+because only the children have the bundles that the old master did not answer.
 
 How long an open bundle waits after its first part: combine_us_max for each level below this node. A child that waits for one of
 its own children is late itself. If all levels waited equally long, each would close just before the late bundle comes and would
@@ -68,7 +68,7 @@ from elf.srt.messages.parameters import Parameters
 from elf.srt.messages.sizes import bundle_bytes
 
 MISSED_MAX = 3
-"""The reducer no longer waits for a child that missed so many rounds."""
+"""The reducer no longer waits for a child that has missed more rounds than this in a row."""
 
 Answer = Commit | Split | Resend
 
@@ -140,7 +140,7 @@ class Reducer:
         self._for_worker: list[Answer] = []
         self._held = False  # by the parent
         self._holding: set[NodeId] = set()  # children that got Hold
-        self._retry_at: int | None = None  # the link was full
+        self._retry_at: int | None = None  # when to check a full link again
         self._heard: set[NodeId] = set()  # senders in this round
         self._missed: dict[NodeId, int] = {}  # usual senders -> rounds missed in a row
         self._open = OpenBundle(parameters.frame_bytes_max)
@@ -170,12 +170,12 @@ class Reducer:
         return effects
 
     def continue_from(self, former: Reducer) -> None:
-        """This life had a reducer of the job before: continue its numbers."""
+        """Continue the numbers of the reducer that this node had for the job earlier in the same life."""
         self._count = former._count
 
     def children_changed(self, children: Iterable[NodeId]) -> list[Effect]:
-        """These nodes are the children now. Release former children that hold: one may still consider this node its parent, and
-        become a child again before it learns otherwise."""
+        """These nodes are the children now. Release former children that got Hold: one may still consider this node its parent,
+        and become a child again before it learns otherwise."""
         self._children = frozenset(children)
         for child in [child for child in self._missed if child not in self._children and child != self._me]:
             del self._missed[child]
@@ -266,7 +266,7 @@ class Reducer:
         return self._flow(now)
 
     def hold(self, hold: Hold, now: int) -> list[Effect]:
-        """The parent keeps too much, or no longer. (The caller drops a Hold of a former parent.)"""
+        """The parent stops or releases this node. (The caller drops a Hold of a former parent.)"""
         self._held = hold.hold
         return self._flow(now)
 
@@ -400,7 +400,7 @@ class Reducer:
             self._answer(child, Resend(self._job, ()), effects)
 
     def _released(self, now: int) -> list[Effect]:
-        """Release children that hold, if there is room again."""
+        """Release children that got Hold, if there is room again."""
         effects: list[Effect] = []
         if self._holding and self.has_room:
             effects += [Post(child, Hold(self._job, False)) for child in sorted(self._holding)]

@@ -38,18 +38,17 @@ import msgspec
 
 from elf.srt.messages.effects import Effect, Post, Route, Send
 from elf.srt.messages.ids import JobId, NodeId
-from elf.srt.messages.messages import NO_BALLOT, Adopt, Ballot, Leave, Message, Path, Refuse, Size, TreeJoin
+from elf.srt.messages.messages import Adopt, Ballot, Leave, Message, Path, Refuse, Size, TreeJoin
 from elf.srt.tree.deadlines import NEVER, Deadlines
-from elf.srt.tree.subtree import HEIGHT_MAX, Child, depth_max, is_overweight, largest, least, lowest, measure
+from elf.srt.tree.place import Place
+from elf.srt.tree.subtree import Subtree
 
 if TYPE_CHECKING:
     from random import Random
 
     from elf.srt.messages.parameters import Parameters
 
-PATH_MAX = HEIGHT_MAX  # a longer path is a loop that still grows
 PASSING_MAX = 3  # a node outside the tree enters it at so many passing joins, to combine their bundles
-DEPTH_SMALL = 3  # of trees of up to 256 nodes: joins are taken on the way down to here, whatever the root has counted so far
 
 
 class Changes(msgspec.Struct, frozen=True):
@@ -63,61 +62,40 @@ class Changes(msgspec.Struct, frozen=True):
 class TreeSeat:
     """One job's seat on one node.
 
-    Public attributes, to be read only: `parent` (None: root, searching or outside), `is_root`, `rooted` (the path ends in the
-    root), `children` (in order of adoption), `path` (parent, its parent, …), `size` and `height` (of this subtree, this node
-    included), `total` (nodes of the tree, as the root counts), `ballot` (the highest one known). `depth` is 0 at the root.
+    Public attributes, to be read only: `parent` (None: root, searching or outside), `is_root`, `place` (above it), `subtree`
+    (below it), `children` (of the subtree).
     """
 
     __slots__ = (
         "_attempt",
-        "_down",
         "_due",
-        "_gone",
-        "_joined",
         "_parameters",
         "_parent_changed",
         "_passed",
-        "_reported",
         "_rng",
         "_searching",
-        "ballot",
         "children",
-        "height",
         "incarnation",
         "is_root",
         "job",
         "me",
         "parent",
-        "path",
-        "rooted",
-        "size",
-        "total",
+        "place",
+        "subtree",
         "wanted",
     )
 
     def __init__(self, job: JobId, me: NodeId, incarnation: int, parameters: Parameters, rng: Random) -> None:
         self.job, self.me, self.incarnation = job, me, incarnation
         self._parameters, self._rng = parameters, rng
-        self.wanted = self.is_root = self.rooted = False
+        self.wanted = self.is_root = False
         self.parent: NodeId | None = None
-        self.path: tuple[NodeId, ...] = ()
-        self.children: dict[NodeId, Child] = {}
-        self.ballot: Ballot = NO_BALLOT
-        self.size = self.height = 1
-        self.total = 0
-        self._reported = (0, 0)
+        self.place = Place(job, me, parameters.children_max)
+        self.subtree = Subtree()
+        self.children = self.subtree.children
         self._attempt = self._passed = 0
-        self._searching = False
-        self._down: Path | None = None
+        self._searching = self._parent_changed = False
         self._due = Deadlines()
-        self._parent_changed = False
-        self._joined: list[NodeId] = []
-        self._gone: list[NodeId] = []
-
-    @property
-    def depth(self) -> int:
-        """Links to the root, or to the node where the known path ends."""
-        return len(self.path)
 
     @property
     def present(self) -> bool:
@@ -131,11 +109,9 @@ class TreeSeat:
 
     def take_changes(self) -> Changes | None:
         """Changes since the last call; None if there are none."""
-        if not (self._parent_changed or self._joined or self._gone):
-            return None
-        changes = Changes(self._parent_changed, tuple(self._joined), tuple(self._gone))
-        self._parent_changed, self._joined, self._gone = False, [], []
-        return changes
+        parent, (joined, gone) = self._parent_changed, self.subtree.take_changes()
+        self._parent_changed = False
+        return Changes(parent, joined, gone) if parent or joined or gone else None
 
     # Entering and leaving.
 
@@ -162,17 +138,17 @@ class TreeSeat:
         for child in list(self.children):
             effects.append(Post(child, Refuse(self.job, 0, instead)))
             self._forget_child(child, now)
-        return effects + self._leave_tree()
+        return effects + self._leave_tree_if_idle()
 
-    def _leave_tree(self) -> list[Effect]:
-        effects: list[Effect] = [] if self.parent is None else [Post(self.parent, Leave(self.job))]
-        self._set_parent(None)
-        self._searching, self._passed = False, 0
-        self._due.join = self._due.path = NEVER
-        return effects
+    def _leave_tree_if_idle(self) -> list[Effect]:
+        if self.present:
+            return []
+        self._stop_searching()
+        self._passed = 0
+        return self._move(None)
 
     def lost(self, node: NodeId, now: int) -> list[Effect]:
-        """That neighbour is dead or has restarted, or its link was reset."""
+        """That neighbour has left, is dead or has restarted, or its link was reset."""
         self._due.set_clock(now)
         effects: list[Effect] = []
         if node in self.children:
@@ -187,25 +163,22 @@ class TreeSeat:
         self._due.set_clock(now)
         if is_root == self.is_root:
             return []
+        self.is_root = is_root
         if is_root:
-            effects: list[Effect] = [] if self.parent is None else [Post(self.parent, Leave(self.job))]
-            self._set_parent(None)
-            self.is_root = self.rooted = True
-            self.total, self._searching, self._due.join = self.size, False, NEVER
+            effects = self._move(None)
+            self.place.detach(is_root=True)
+            self.place.count(self.subtree.size)
+            self._stop_searching()
             return effects + self._announce(now)
-        self.is_root = False
         if not self.present:
-            self.rooted = False
+            self.place.detach()
             return []
         return self._orphaned(now)
 
     def raise_ballot(self, ballot: Ballot, now: int) -> list[Effect]:
         """A master's ballot became known other than by a Path (by a Commit or a Control, or this node serves)."""
         self._due.set_clock(now)
-        if ballot <= self.ballot:
-            return []
-        self.ballot = ballot
-        return self._announce(now)
+        return self._announce(now) if self.place.raise_ballot(ballot) else []
 
     def heard(self, source: NodeId, now: int) -> None:
         """Another message of this job came from that node: a sign of life as well."""
@@ -237,72 +210,44 @@ class TreeSeat:
             if not handed and self._passed < PASSING_MAX:
                 return False, effects
             effects += self._search(now)
-        if self._is_ancestor(join.child):
+        if join.child in self.place.path:
             return handed, [Post(join.child, Refuse(self.job, join.attempt))] if handed else []
         if not (handed or self._may_adopt_on_the_way(join)):
             return False, effects
-        return True, effects + self._place(join, now)
-
-    def _is_ancestor(self, node: NodeId) -> bool:
-        return node in self.path
+        return True, effects + self._take(join, now)
 
     def _may_adopt_on_the_way(self, join: TreeJoin) -> bool:
         if self.is_root or self.parent is None or join.child in self.children:
             return True
         below = 1 if len(self.children) < self._parameters.children_max else 2
-        return self.rooted and self.depth + below + join.height - 1 <= max(self._depth_max(), DEPTH_SMALL)
+        return self.place.rooted and self.place.has_room(below + join.height - 1)
 
-    def _depth_max(self) -> int:
-        return depth_max(self.total, self._parameters.children_max)
-
-    def _place(self, join: TreeJoin, now: int) -> list[Effect]:
+    def _take(self, join: TreeJoin, now: int) -> list[Effect]:
         children = self.children
         if join.child in children or len(children) < self._parameters.children_max:
             return self._adopt(join, now)
-        replaced = self._child_to_replace(join)
+        replaced = self.subtree.to_replace(join, self.place.has_room(1 + join.height))
         if replaced is None:
-            smallest = least(children)
-            children[smallest].redirected += join.size
-            return [Send(smallest, join)]
+            return [Send(self.subtree.redirect(join.size), join)]
         size = children[replaced].size
         self._forget_child(replaced, now)
-        other = least(children)
-        children[other].redirected += size
+        other = self.subtree.redirect(size)
         return [Post(replaced, Refuse(self.job, 0, other)), *self._adopt(join, now)]
 
-    def _child_to_replace(self, join: TreeJoin) -> NodeId | None:
-        """The child that a joiner replaces, and that moves further down; None if none. The lowest child, if the joiner's subtree
-        would be too deep below a child; or the smallest child, if the joiner's subtree is much larger."""
-        children = self.children
-        if self.depth + 1 + join.height > max(self._depth_max(), DEPTH_SMALL):
-            low = lowest(children)
-            return low if children[low].height < join.height else None
-        smallest = least(children)
-        return smallest if join.size > 2 * children[smallest].size else None
-
     def _adopt(self, join: TreeJoin, now: int) -> list[Effect]:
-        known = self.children.get(join.child)
-        if known is None or known.incarnation != join.incarnation:
-            self._joined.append(join.child)
-            self.children[join.child] = Child(join.incarnation, join.size, join.height)
-        else:
-            known.resize(join.size, join.height)
+        self.subtree.adopt(join)
         if self._due.path == NEVER:
             self._due.path = now + self._parameters.path_us
         self._resized(now)
-        down = self._downwards()
+        down = self.place.announcement()
         adopt = Adopt(self.job, join.attempt, down.path, down.ballot, down.rooted, down.total)
         return [Post(join.child, adopt)]
 
     def _forget_child(self, node: NodeId, now: int) -> None:
-        del self.children[node]
-        self._gone.append(node)
+        self.subtree.forget(node)
         if not self.children:
             self._due.path = NEVER
         self._resized(now)
-
-    def _leave_tree_if_idle(self) -> list[Effect]:
-        return [] if self.present else self._leave_tree()
 
     # Messages.
 
@@ -310,99 +255,65 @@ class TreeSeat:
         """An `Adopt`, `Path`, `Refuse`, `Size` or `Leave` from the link."""
         self._due.set_clock(now)
         if isinstance(message, Path):
-            return self._on_path(source, message, now)
+            return self._follow(message, now) if source == self.parent else [Post(source, Leave(self.job))]
         if isinstance(message, Size):
             return self._on_size(source, message, now)
         if isinstance(message, Adopt):
             return self._on_adopt(source, message, now)
         if isinstance(message, Refuse):
             return self._on_refuse(source, message, now)
-        if isinstance(message, Leave):
-            return self._on_leave(source, now)
-        return []
+        return self.lost(source, now) if isinstance(message, Leave) else []
 
     def _on_adopt(self, source: NodeId, message: Adopt, now: int) -> list[Effect]:
         effects: list[Effect] = []
         if source != self.parent:
             if not self._welcomes(source, message):
                 return [Post(source, Leave(self.job))]
-            if self.parent is not None:
-                effects.append(Post(self.parent, Leave(self.job)))
-            self._set_parent(source)
+            effects = self._move(source)
         self._stop_searching()
-        self._reported = (0, 0)  # the parent may have answered an older join
+        self.subtree.reported = (0, 0)  # the parent may have answered an older join
         return effects + self._report_size() + self._follow(message, now)
 
     def _welcomes(self, source: NodeId, message: Adopt) -> bool:
         """Whether the adoption was requested, makes no loop, and is better than the present place."""
-        if not self._searching or source in self.children or not self._is_sound(source, message):
+        if not self._searching or source in self.children or not self.place.is_sound(source, message):
             return False
         if self.parent is None:
             return True
-        return message.attempt == self._attempt and message.rooted and len(message.path) < self.depth
+        return message.attempt == self._attempt and message.rooted and len(message.path) < self.place.depth
 
     def _stop_searching(self) -> None:
         self._searching, self._due.join = False, NEVER
 
-    def _is_sound(self, source: NodeId, message: Adopt | Path) -> bool:
-        path = message.path
-        return path[:1] == (source,) and self.me not in path and len(path) <= PATH_MAX
-
-    def _on_path(self, source: NodeId, message: Path, now: int) -> list[Effect]:
-        if source != self.parent:
-            return [Post(source, Leave(self.job))]
-        return self._follow(message, now)
-
     def _follow(self, message: Adopt | Path, now: int) -> list[Effect]:
-        """Take over the parent's path to the root; announce it to the children if it has changed."""
+        """Take over the parent's path to the root; announce it to the children if it has changed. If it is a loop, leave the
+        parent, and search again after a random wait, as the others of the loop do."""
         assert self.parent is not None
-        if not self._is_sound(self.parent, message):
-            return self._break_loop(now)
+        if not self.place.is_sound(self.parent, message):
+            wait_us = self._rng.randint(1, self._parameters.tree_retry_us)
+            return self._move(None) + self._orphaned(now, wait_us=wait_us)
         self._due.parent = now + self._parameters.parent_timeout_us
-        news = message.path != self.path or message.rooted != self.rooted or message.ballot > self.ballot
-        if message.total != self.total:
-            before = self._depth_max()
-            self.total, self._down = message.total, None
-            news = news or before != self._depth_max()
-        if not news:
+        if not self.place.follow(message):
             return []
-        self.path, self.rooted = message.path, message.rooted
-        self.ballot = max(self.ballot, message.ballot)
         self._watch_depth(now)
         return self._announce(now)
 
-    def _break_loop(self, now: int) -> list[Effect]:
-        """The parent's path leads through this node: leave it, and search again after a random wait, as the others of the loop
-        do."""
-        parent = self.parent
-        assert parent is not None
-        effects = self._orphaned(now, self._jitter(self._parameters.tree_retry_us))
-        return [Post(parent, Leave(self.job)), *effects]
-
     def _on_size(self, source: NodeId, message: Size, now: int) -> list[Effect]:
-        child = self.children.get(source)
-        if child is None:
+        if source not in self.children:
             return [Post(source, Refuse(self.job, 0))]
-        child.resize(message.size, message.height)
+        self.subtree.resize(source, message.size, message.height)
         self._resized(now)
         return []
 
     def _on_refuse(self, source: NodeId, message: Refuse, now: int) -> list[Effect]:
         instead = b"" if message.instead == self.me else message.instead
         if source == self.parent:
-            self._set_parent(None)
-            return self._search(now, instead) + self._announce(now)
+            return self._orphaned(now, instead)
         if not self._searching or message.attempt != self._attempt:
             return []
         if self.parent is not None and not instead:
             self._stop_searching()
         return self._search(now, instead) if instead else []
-
-    def _on_leave(self, source: NodeId, now: int) -> list[Effect]:
-        if source in self.children:
-            self._forget_child(source, now)
-            return self._leave_tree_if_idle()
-        return self._orphaned(now) if source == self.parent else []
 
     # Time.
 
@@ -432,12 +343,7 @@ class TreeSeat:
         if late > self._parameters.path_us:  # this node was paused, or its clock jumped
             self._due.parent = now + self._parameters.parent_timeout_us
             return []
-        parent = self.parent
-        assert parent is not None
-        return [Post(parent, Leave(self.job)), *self._orphaned(now)]
-
-    def _jitter(self, span_us: int) -> int:
-        return self._rng.randrange(1, span_us + 1)
+        return self._move(None) + self._orphaned(now)
 
     # Upwards and downwards.
 
@@ -446,61 +352,56 @@ class TreeSeat:
         retry = self._parameters.tree_retry_us
         self._attempt += 1
         self._searching = True
-        self._due.join = now + retry + self._jitter(retry // 2)
-        join = TreeJoin(self.job, self.me, self.incarnation, self._attempt, self.size, self.height)
+        self._due.join = now + retry + self._rng.randint(1, retry // 2)
+        size, height = self.subtree.size, self.subtree.height
+        join = TreeJoin(self.job, self.me, self.incarnation, self._attempt, size, height)
         return [Send(node, join) if node else Route(self.job, join)]
 
-    def _orphaned(self, now: int, wait_us: int = 0) -> list[Effect]:
+    def _orphaned(self, now: int, instead: NodeId = b"", wait_us: int = 0) -> list[Effect]:
         """The parent is lost. The subtree stays together: only this node searches."""
         self._set_parent(None)
         if not self.present:
-            return self._leave_tree()
+            return self._leave_tree_if_idle()
         if not wait_us:
-            return self._search(now) + self._announce(now)
+            return self._search(now, instead) + self._announce(now)
         self._searching, self._due.join = False, now + wait_us
         return self._announce(now)
+
+    def _move(self, parent: NodeId | None) -> list[Effect]:
+        """Leave the present parent, if there is one."""
+        effects: list[Effect] = [] if self.parent is None else [Post(self.parent, Leave(self.job))]
+        self._set_parent(parent)
+        return effects
 
     def _set_parent(self, parent: NodeId | None) -> None:
         self._parent_changed = self._parent_changed or parent is not None or self.parent is not None
         self.parent = parent
-        self.path, self.rooted, self._down = (), False, None
+        self.place.detach()
         self._due.parent = self._due.size = self._due.repair = NEVER
 
-    def _downwards(self) -> Path:
-        if self._down is None:
-            self._down = Path(self.job, (self.me, *self.path), self.ballot, self.rooted, self.total)
-        return self._down
-
     def _announce(self, now: int) -> list[Effect]:
-        self._down = None
         if not self.children:
             return []
         self._due.path = now + self._parameters.path_us
-        return self.multicast(self._downwards())
+        return self.multicast(self.place.announcement())
 
     def _resized(self, now: int) -> None:
-        """Measure the subtree again; report large changes soon, small ones later. O(children)."""
-        size, height = self.size, self.height = measure(self.children)
+        """The subtree has changed: report large changes soon, small ones later."""
+        size, height = self.subtree.size, self.subtree.height
         if self.is_root:
-            self._count(now)
-        elif self.parent is not None and (size, height) != self._reported:
-            reported_size, reported_height = self._reported
+            if self.place.count(size) and self.children:
+                self._due.path = min(self._due.path, now + self._parameters.size_us)
+        elif self.parent is not None and (size, height) != self.subtree.reported:
+            reported_size, reported_height = self.subtree.reported
             large = height != reported_height or 4 * abs(size - reported_size) > reported_size
             wait = self._parameters.size_us if large else self._parameters.path_us
             self._due.size = min(self._due.size, now + wait)
 
-    def _count(self, now: int) -> None:
-        before = self._depth_max()
-        self.total, self._down = self.size, None
-        if self.children and self._depth_max() != before:
-            self._due.path = min(self._due.path, now + self._parameters.size_us)
-
     def _report_size(self) -> list[Effect]:
         self._due.size = NEVER
-        if self.parent is None or self._reported == (self.size, self.height):
+        if self.parent is None or not self.subtree.take_report():
             return []
-        self._reported = (self.size, self.height)
-        return [Post(self.parent, Size(self.job, self.size, self.height))]
+        return [Post(self.parent, Size(self.job, *self.subtree.reported))]
 
     # Depth.
 
@@ -511,54 +412,44 @@ class TreeSeat:
         deep only the uppermost ones search for a better place, and late: the others move along, and the tree may be repaired by
         then.
         """
-        path_us = self._parameters.path_us
-        if not (self._is_too_deep() or self._is_overweight()):
+        path_us, is_overweight = self._parameters.path_us, self.place.is_overweight(self.subtree)
+        if not (is_overweight or self.place.is_too_deep()):
             self._due.repair = NEVER
         elif self._due.repair == NEVER:
-            wait_us = path_us + (self.depth - 1) * path_us // 4
+            wait_us = path_us + (self.place.depth - 1) * path_us // 4
             self._due.repair = now + (
-                wait_us if self._is_overweight() else 2 * path_us + self._jitter(3 * path_us)
+                wait_us if is_overweight else 2 * path_us + self._rng.randint(1, 3 * path_us)
             )
-
-    def _is_too_deep(self) -> bool:
-        return self.rooted and self.depth == self._depth_max() + 1
-
-    def _is_overweight(self) -> bool:
-        """Whether the subtree is too deep, and larger than its share of the places at this depth."""
-        deepest = self._depth_max()
-        if not self.rooted or not 0 < self.depth <= deepest or self.depth + self.height - 1 <= deepest:
-            return False
-        return is_overweight(self.size, self.depth, self.total, self._parameters.children_max)
 
     def _repair_depth(self, now: int) -> list[Effect]:
         self._due.repair = NEVER
-        if self._is_overweight():
+        if self.place.is_overweight(self.subtree):
             return self._shed_children(now)
-        if not self._is_too_deep() or self._searching:
+        if not self.place.is_too_deep() or self._searching:
             return []
         self._watch_depth(now)
-        return self._search(now, self.path[-1])
+        return self._search(now, self.place.path[-1])
 
     def _shed_children(self, now: int) -> list[Effect]:
         """Send the largest children to the parent until the subtree fits its place."""
         assert self.parent is not None
         effects: list[Effect] = []
-        while self.children and self._is_overweight():
-            child = largest(self.children)
+        while self.children and self.place.is_overweight(self.subtree):
+            child = self.subtree.largest()
             self._forget_child(child, now)
             effects.append(Post(child, Refuse(self.job, 0, self.parent)))
         return effects + self._leave_tree_if_idle()
 
     def check(self) -> None:
         """Raise AssertionError unless all invariants hold. O(children + depth)."""
+        self.place.check()
+        self.subtree.check()
         assert len(self.children) <= self._parameters.children_max
         assert self.me not in self.children
-        assert self.me not in self.path
         assert self.parent not in self.children
-        assert self.path[:1] == (() if self.parent is None else (self.parent,))
+        assert self.place.path[:1] == (() if self.parent is None else (self.parent,))
         assert self.parent is None or not self.is_root
-        assert self.rooted or not self.is_root
-        assert self.size == 1 + sum(child.size for child in self.children.values())
+        assert self.place.rooted or not self.is_root
         assert (self._due.path != NEVER) == bool(self.children)
         assert (self._due.parent != NEVER) == (self.parent is not None)
         assert self.present or (self.parent is None and self.deadline is None), (

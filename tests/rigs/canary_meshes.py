@@ -11,6 +11,7 @@ from elf.agent.simulator.world.network import Weather
 from elf.agent.simulator.world.sources import Traffic
 from elf.srt.messages.ids import closeness, job_id, node_id
 from tests.rigs import paths
+from tests.rigs.quick import QUICK
 
 MS, SECOND = 1_000, 1_000_000
 TROUBLE_US = 11 * SECOND
@@ -22,7 +23,7 @@ def mesh(seed: int, faults: list[s.AnyFault], **given: object) -> s.Scenario:
         "hosts": 6,
         "jobs": (s.Job(start_us=2 * SECOND, windows=("1 second",) * 8, lateness_us=2 * SECOND),),
         "traffic": Traffic(lines_per_s=20.0, keys=5, rotate_us=Random(seed).choice((0, 3 * SECOND))),
-        "parameters": msgspec.structs.replace(s.QUICK, children_max=2, kept_bytes_max=60_000),
+        "parameters": msgspec.structs.replace(QUICK, children_max=2, kept_bytes_max=60_000),
         "trouble_us": TROUBLE_US,
         "after_us": SECOND,
         "rest_us": 25 * SECOND,
@@ -196,7 +197,7 @@ def stopped(seed: int) -> s.Scenario:
         for host in rng.sample(range(10), 4):
             at = begin * SECOND + rng.randint(0, 400 * MS)
             faults.append(s.Pause(at_us=at, until_us=at + rng.randint(1_200, 2_400) * MS, host=host))
-    parameters = msgspec.structs.replace(s.QUICK, children_max=2, combine_us_max=190 * MS)
+    parameters = msgspec.structs.replace(QUICK, children_max=2, combine_us_max=190 * MS)
     return mesh(seed, faults, parameters=parameters, hosts=10, trouble_us=14 * SECOND)
 
 
@@ -265,7 +266,7 @@ def divided(seed: int) -> s.Scenario:
         s.Pause(at_us=at - rng.randint(800, 1_300) * MS, until_us=at + 8 * SECOND, host=still),
         s.Cut(at_us=at, until_us=at + 8 * SECOND, hosts=(s.SINK, NEXT, rng.choice((3, 5)))),
     ]
-    parameters = msgspec.structs.replace(s.QUICK, replicas=3, hold_us_max=1_500 * MS)
+    parameters = msgspec.structs.replace(QUICK, replicas=3, hold_us_max=1_500 * MS)
     return mesh(seed, faults, jobs=(job,), parameters=parameters, trouble_us=at + 8 * SECOND)
 
 
@@ -289,6 +290,11 @@ def retention(seed: int) -> s.Scenario:
 def late_comers(seed: int) -> s.Scenario:
     """As `retention`, where agents that may still come decide whether lines are late."""
     return kept("fourth-56", seed)
+
+
+def unknown_agents(seed: int) -> s.Scenario:
+    """All that hold a log lose their disks, restart at once, and begin a new log before they know the other agents."""
+    return kept("sixth-949", seed)
 
 
 def rebuilt_with_less(seed: int) -> s.Scenario:

@@ -26,6 +26,7 @@ from elf.jobmaster.directory import changes
 from elf.jobmaster.directory.directory import Directory
 from elf.jobmaster.directory.job_spec import JobSpec
 from elf.jobmaster.directory.known_schedule import KnownSchedule
+from elf.jobmaster.log.answers import Answers
 from elf.jobmaster.log.entries import Begin
 from elf.jobmaster.log.job_log import Promise
 from elf.jobmaster.log.job_state import JobState, Published
@@ -376,7 +377,7 @@ CANARIES = (
     Canary(
         "7: the highest (ballot, index) is taken",
         "the closest node takes its own",
-        *(Succession, "best", lambda self: self.me),
+        *(Answers, "best", lambda self, own: self._me),
         *(meshes.bare, range(4)),
     ),
     Canary(
@@ -396,6 +397,12 @@ CANARIES = (
         "only as long as for other windows",
         *(Progress, "is_settled", always(True)),
         *(meshes.late_comers, range(19, 20)),
+    ),
+    Canary(
+        "Roster: a new log publishes nothing before the directory has the adverts of all members that the overlay knows",
+        "it publishes at once",
+        *(Roster, "is_complete", property(always(True))),
+        *(meshes.unknown_agents, range(5, 6)),
     ),
     Canary(
         "10: a closed file continues where it was closed",

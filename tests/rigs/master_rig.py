@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from elf.cbt.budget import Budget
 from elf.jobmaster.delivery.ledger import Ledger
+from elf.jobmaster.delivery.watchers import Watchers
 from elf.jobmaster.directory.job_spec import JobSpec
 from elf.jobmaster.log.entries import AnyEntry
 from elf.jobmaster.log.job_state import JobState
 from elf.jobmaster.log.schedule import in_force, number_of, plan_of
 from elf.jobmaster.master.master import Master
 from elf.jobmaster.plan.plan import Plan
+from elf.jobmaster.windows.result import Lines, Window
 from elf.srt.messages.effects import Effect, Post, Send
 from elf.srt.messages.ids import NodeId
 from elf.srt.messages.messages import (
@@ -29,7 +33,7 @@ from elf.srt.messages.messages import (
 )
 from elf.srt.messages.parameters import Parameters
 from elf.srt.messages.partial import Part
-from elf.srt.messages.results import Put
+from elf.srt.messages.results import WITHDRAWN, Put
 from tests.rigs.mesh_lines import SECOND, LogLine, part_of, version_of
 from tests.rigs.mesh_lines import plan_of as query
 
@@ -53,6 +57,23 @@ def parts_of(schedule: Schedule, lines: Sequence[LogLine]) -> dict[str, Part]:
     for line in lines:
         by_version.setdefault(in_force(schedule, line[0]).plan, []).append(line)
     return {versions[plan]: part_of(plan_of(plan), found) for plan, found in by_version.items()}
+
+
+class ShownHere(Watchers):
+    """Watchers with one more, who is not sent windows but sees them at once, while `is_watched`."""
+
+    def __init__(self, *about: Any) -> None:
+        super().__init__(*about)
+        self.is_watched = True
+        self.puts: list[Put] = []
+
+    def __len__(self) -> int:
+        return super().__len__() + self.is_watched
+
+    def publish(self, put: Put) -> list[Effect]:
+        if self.is_watched and put.status != WITHDRAWN:
+            self.puts.append(put)
+        return super().publish(put)
 
 
 class Rig:
@@ -86,7 +107,9 @@ class Rig:
         self.master = kind(
             self.spec, self.state, ballot, parameters, self.propose, self.budget, sinks, lambda: self.room
         )
-        self.master.is_watched = True
+        self.master.watchers = self.shown = ShownHere(
+            self.master.job, ballot, parameters, self.master._reread, self.master.publication.newest_finals
+        )
         self.do(self.master.begin(now))
         self.bundles = 0
 
@@ -194,7 +217,20 @@ class Rig:
         return self.take(Welcome)
 
     def windows(self) -> list[Any]:
-        return self.master.take_published()
+        """Windows that were published, in order, once each."""
+        puts, self.shown.puts = self.shown.puts, []
+        return [self._window(put) for put in puts]
+
+    def _window(self, put: Put) -> Window:
+        """The node of its revision is the id as a number."""
+        epoch, node, n = put.revision
+        start = put.start if put.end > put.start else None
+        window = self.master.publication.contents.publisher(put.version).window(
+            start, put.rows, Lines(*put.lines), put.status, (epoch, int.from_bytes(node), n)
+        )
+        return msgspec.structs.replace(
+            window, agents_reporting=put.agents_reporting, agents_expected=put.agents_expected
+        )
 
 
 def file(worker: NodeId, number: int = 1, lane: int = 0) -> Slot:

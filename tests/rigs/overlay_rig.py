@@ -18,6 +18,11 @@ from elf.srt.overlay.routing import warm_tables
 PARAMETERS = Parameters()
 
 
+def is_alive(overlay: Overlay, node: NodeId) -> bool:
+    """Whether it is a member and not suspect there."""
+    return overlay.is_member(node) and node not in overlay._members.suspects
+
+
 class Mesh:
     """`nodes` are those that run. Times in µs."""
 

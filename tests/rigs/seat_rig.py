@@ -180,13 +180,13 @@ class Ring:
         depths = self.depths()
         for node, seat in self.seats.items():
             seat.check()
-            assert seat.rooted or not seat.present
-            assert len(seat.path) == len(set(seat.path))
+            assert seat.place.rooted or not seat.present
+            assert len(seat.place.path) == len(set(seat.place.path))
             for child in seat.children:
                 assert self.seats[child].parent == node, "a child that is not one"
         root = self.seats[self.live_root()]
         if max(self.side_of.values()) == 0:
-            assert root.size == sum(depths.values()), "the sizes add up"
+            assert root.subtree.size == sum(depths.values()), "the sizes add up"
         return depths
 
     # The machinery.

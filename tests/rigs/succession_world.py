@@ -300,9 +300,9 @@ class World:
         if core.phase is Phase.INSTALL:
             self.bases[core.ballot] = node.log.rank
         self.compare(node.log)
-        for index, entry in core.take_committed():
+        for index, entry in core.news.take_committed():
             self.on_commit(node, index, entry)
-        for change in core.take_changes():
+        for change in core.news.take_changes():
             if isinstance(change, Serve):
                 self.on_serve(node, change)
             else:

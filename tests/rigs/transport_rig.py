@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 import zmq
 
+from elf.srt.codec.wire import encode
 from elf.srt.messages.addresses import parse_address
 from elf.srt.messages.effects import Notice
 from elf.srt.messages.ids import NodeId, node_id
@@ -61,7 +63,8 @@ class End:
     ) -> None:
         self.id, self.key, self.life, self.keys = node_id(key), key, life, keys
         self.instance = instance
-        self.rivals: list[tuple[str, int]] = []
+        self.rivals: list[tuple[str, int, bool]] = []
+        self.waits = False
         self.got: list[tuple[NodeId, Message]] = []
         self.notices: list[Notice] = []
         self.gone: list[tuple[NodeId, int]] = []
@@ -83,7 +86,8 @@ class End:
             refused=lambda node, life: self.gone.append((node, life)),
             restarted=self.restarted.append,
             instance=instance,
-            refused_for=lambda at, other: self.rivals.append((at, other)),
+            refused_for=lambda *rival: self.rivals.append(rival),
+            waits=lambda: self.waits,
         )
         self.transport.start()
         self.contact = Contact(self.id, life, self.transport.address, 0, instance)
@@ -195,3 +199,24 @@ class Client:
 
     def close(self) -> None:
         self.context.destroy(0)
+
+
+def stretch(*messages: Message) -> bytes:
+    encoded = [encode(message) for message in messages]
+    return handshake.head(handshake.STRETCH) + b"".join(
+        struct.pack("<I", len(each)) + each for each in encoded
+    )
+
+
+async def goes_on(rig: Rig, end: End) -> None:
+    """Others reach it as ever."""
+    other = rig.end()
+    sent = other.ping(end, 77)
+    await until(lambda: (other.id, sent) in end.got)
+
+
+async def proven(rig: Rig, end: End) -> Client:
+    client = rig.client(end)
+    client.send(client.proof())
+    assert (await client.answer())[0] == handshake.PROOF
+    return client

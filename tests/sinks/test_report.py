@@ -252,14 +252,14 @@ def test_a_filtered_job_cannot_tell_the_traffic(spark: Any, tmp_path: Path) -> N
     where = Call(">", (Column("status", INT), Literal(499, INT)), BOOLEAN)
     put(tmp_path, traffic_plan(where=where), {START: {("/a", 500): (1, 1)}})
     said = notices(tmp_path, output="json")
-    assert "no stored job of access can answer 'Traffic by hour'; this one would: SELECT" in said
+    assert "no stored job of access can answer 'Traffic by hour'; a job with this query could: SELECT" in said
     assert [row["report"] for row in ask(spark, tmp_path)] == ["lake"]
 
 
 def test_a_job_without_windows(spark: Any, tmp_path: Path) -> None:
     put(tmp_path, traffic_plan(window=None), {0: {("/a", 200): (7, 70), ("/b", 200): (9, 90)}})
     assert refused(tmp_path, "1h") == (
-        "elf: job traffic has no windows, so no longer ones\n",
+        "elf: job traffic left out: its query has no windows to merge into longer ones\n",
         f"--every 1h: no job of {tmp_path} can be merged, all are left out: traffic",
     )
     assert ask(spark, tmp_path, sql="SELECT window_start, sum(hits) AS n FROM traffic GROUP BY 1") == [
@@ -445,14 +445,15 @@ def test_files_that_go_while_they_are_read_and_those_of_another_layout(
             ask(spark, tmp_path, every="1h")
     monkeypatch.setattr(layout, "LAYOUT", 2)
     put(tmp_path, traffic_plan(), panes)
-    with pytest.raises(ElfError, match=r"is not of this version of elf, layout 2; it says \d"):
+    with pytest.raises(ElfError, match=r"is not of this version of elf, layout 2; elf \d"):
         ask(spark, tmp_path)
 
 
 def test_wrong_sql(spark: Any, stored: tuple[Path, Lake]) -> None:
     directory = stored[0]
     assert (
-        wrong(directory, sql="SELECT * FROM trafic") == "--sql: no job `trafic` in the lake; it holds traffic"
+        wrong(directory, sql="SELECT * FROM trafic")
+        == "--sql: no job `trafic` in the lake; its jobs are traffic"
     )
     assert "nosuch" in wrong(directory, sql="SELECT nosuch FROM traffic")
     assert not logging.getLogger("SQLQueryContextLogger").isEnabledFor(
@@ -461,7 +462,7 @@ def test_wrong_sql(spark: Any, stored: tuple[Path, Lake]) -> None:
     assert "syntax" in wrong(directory, sql="SELEC 1").lower()
     assert "must be a multiple of 60 s" in wrong(directory, sql="SELECT 1 FROM traffic", every="90s")
     assert refused(directory, "90s") == (
-        "elf: job traffic left out: --every must be a multiple of 60 s, its stored pane\n",
+        "elf: job traffic left out: --every must be a multiple of 60 s, the length of its panes\n",
         f"--every 90s: no job of {directory} can be merged, all are left out: traffic",
     )
 

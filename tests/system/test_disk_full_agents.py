@@ -53,7 +53,8 @@ def test_a_master_whose_disk_stays_full_gives_its_jobs_to_others_and_comes_back(
                 ballot = max(put.ballot for _, put in seen.puts)
                 ballast, began = fill(victim), time.monotonic()
                 wait_until(
-                    lambda: "other agents serve jobs in its place" in victim.said(), "it does not step aside"
+                    lambda: "other agents serve jobs in place of this" in victim.said(),
+                    "it does not step aside",
                 )
                 assert time.monotonic() - began >= DISK_S
                 seen.wait(lambda: seen.puts[-1][1].ballot > ballot)
@@ -85,7 +86,8 @@ def test_an_agent_that_is_killed_while_its_disk_is_full_reads_on_from_where_the_
                 seen.wait_finals()
                 ballast = fill(victim)
                 wait_until(
-                    lambda: "other agents serve jobs in its place" in victim.said(), "it does not step aside"
+                    lambda: "other agents serve jobs in place of this" in victim.said(),
+                    "it does not step aside",
                 )
                 seen.wait_finals(2)
                 victim.kill()

@@ -65,8 +65,8 @@ def write(fleet: Fleet, start_s: float, count: int) -> None:
     [
         (rotate, False, ""),
         (rotate, True, ""),
-        (delete, False, "is nowhere in its folders: it was deleted, emptied or moved away"),
-        (damage, False, "damaged behind byte"),
+        (delete, False, "is missing from its folders: it was deleted, emptied or moved away"),
+        (damage, False, "damaged after byte"),
     ],
 )
 def test_a_log_that_was_rotated_while_its_agent_lost_all(

@@ -195,7 +195,7 @@ class TestMesh:
         assert ended["state"] == "ended"
         assert ended["ended_s"] > 0
         (problem,) = [problem for problem in status["problems"] if problem.startswith("web1: ")]
-        assert re.match(r"web1: its process has ended [0-9ms]+ ago; see its log, and start it again", problem)
+        assert re.match(r"web1: its process ended [0-9ms]+ ago; see its log, and start it again", problem)
         _, out, _ = run(capsys, "mesh", "status", "--output", "table", *agent)
         assert re.search(r"^web1 .* ended ", out, re.MULTILINE)
 

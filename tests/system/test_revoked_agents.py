@@ -15,7 +15,7 @@ from elf.srt.messages.messages import Contact, Item
 from elf.srt.messages.revocation import revoked_agent
 from elf.srt.security.certificates import Authority, Keys, Trust
 from elf.srt.security.files import load_keys
-from elf.srt.security.items import revocation, verify_item
+from elf.srt.security.items import revocation, signer_of
 from tests.agent.simulator.test_security_mesh import Still
 from tests.rigs.agents.mesh_rig import Fleet
 from tests.rigs.agents.seen import WAIT_S
@@ -88,7 +88,7 @@ class TestRevocation:
     def test_who_is_refused_for_it_is_shown_it(self) -> None:
         authority, keys, item = self.made("agent")
         trust = Trust(authority.public)
-        assert verify_item(trust, item, self.NOW_S)
+        signer_of(trust, item, self.NOW_S)
         with pytest.raises(Exception, match="revoked") as raised:
             trust.check(keys.proof, self.NOW_S)
         assert b"revoked" in raised.value.evidence  # type: ignore[attr-defined]

@@ -1,5 +1,5 @@
-"""What must hold of a simulated mesh, at every event and at its end.
+"""The rules that a simulated mesh must keep, at every event and at its end.
 
-Enters: events, lines, logs, what sinks and readers were given. Leaves: violations.
+Enters: events, lines, logs, the windows that sinks and readers received. Leaves: violations.
 May import: world, scenario.
 """

@@ -1,4 +1,4 @@
-"""What must hold at any moment, in all nodes: each core's own invariants, and global ones.
+"""Invariants that hold at any moment, in all nodes: each core's own ones, and global ones.
 
 - Under one ballot one node serves a job, and its id is in the ballot.
 - Logs of one ballot are prefixes of one another: entry i of a ballot is the same on every node that holds it.
@@ -26,7 +26,7 @@ from elf.srt.messages.messages import Ballot, Micros, Schedule, node_of
 
 
 class Invariants:
-    """Counts the events at nodes; at each `every`-th one all cores of its node are checked."""
+    """Counts the events at nodes; at each `every`-th event, checks all cores of that event's node."""
 
     def __init__(self, world: World, every: int) -> None:
         self._world, self._every = world, every
@@ -62,7 +62,7 @@ class Invariants:
             known = self._entries.setdefault((seat.job, log.held, index), entry)
             if known is not entry and not self._is_alike((seat.job, log.held, index, actor.id), known, entry):
                 raise Violation(
-                    f"{actor.name}: entry {index} of ballot {log.held[0]}.{short(node_of(log.held))} is another one elsewhere"
+                    f"{actor.name}: entry {index} of ballot {log.held[0]}.{short(node_of(log.held))} differs from another node's"
                 )
 
     def _is_alike(self, place: tuple[JobId, Ballot, int, NodeId], known: Any, entry: Any) -> bool:
@@ -151,7 +151,7 @@ class Invariants:
 
 
 def _content(schedule: Schedule) -> list[tuple[str, Micros]]:
-    """The schedule without numbers: a worker without lines may keep those of a log that was given up."""
+    """The schedule without numbers: a worker without lines may keep the numbers of an abandoned log."""
     return [(line.version, line.from_us) for line in schedule]
 
 

@@ -1,31 +1,33 @@
-"""The oracle: computes from the lines alone what every window must hold, and compares that with the windows that sinks took.
+"""The oracle: computes from the lines alone the rows that every window must have, and compares them with the windows that sinks
+took.
 
 It shares no code with workers, reducers or the master: one table of all lines that any web server ever logs, and masks over it.
 
 For every publication that a sink accepted:
-1. *never too many*: no group holds a line twice, one that was not written yet, or one outside the times that it covers;
+1. *never too many*: no group counts a line twice, one that was not written yet, or one outside the times that the window covers;
 2. *in order*: revisions of a window only grow, and its line counters agree with its rows;
 3. *whole means whole*: a final or revised window in which all expected agents have reported holds every line that agents known to
    the mesh wrote in time.
-And when all faults are over and all is quiet, in every sink:
-4. the last revision of every window of the job's schedule holds every line, is not open, and has all agents. Only agents
-   that left for good may be missing, if a new log, or a change of the job, needed lines again that only they had. Then the
-   window's coverage must show it, and the window must hold all lines of the others; or it was published before the new log began,
-   and is not published again, since it could not be replayed whole.
-5. *lost lines are reported*: of deleted files lines may be missing, namely those past the offset at which the log closed the
-   file (more, if the job was changed and had to read them again); the coverage of every window that lacks one shows that an agent
-   is missing. Files may be missing without that only if no disk knows them: their agent never saw them, or lost its notes.
+And when all faults are over and the mesh is at rest, in every sink:
+4. the last revision of every window of the job's schedule holds every line, is not open, and has all agents. Only agents that
+   left for good may be missing, if a new log, or a change of the job, needed to read lines again that only they had. Then the
+   window's coverage must show it, and the window must hold all lines of the other agents; or it was published before the new log
+   began, and is not published again, since it could not be replayed whole.
+5. *lost lines are reported*: of a deleted file, the lines past the offset at which the log closed the file may be missing (more,
+   if the job was changed and had to read them again); the coverage of every window that lacks one shows that an agent is missing.
+   The coverage need not show it only for files that no disk has notes of: their agent never saw them, or lost its notes.
 6. *late lines are counted*: a window past retention does not change; no more lines are counted as late than are missing in such
-   windows. Not checked if the job was changed: a line that is late for a replaced version is counted in a window of the next one,
-   and once that is past retention too, the log has no record of the windows that lack the line.
+   windows. Not checked if the job was changed: a line that is late for a replaced version is counted in a window of the next
+   version, and once that window is past retention too, the log has no record of the windows that lack the line.
 
 Of lines that an agent cannot parse:
-7. *rejected lines are counted*: in a window they count as rejected, at the time of the line before them in their file; never more
-   than there are, and in the end all of them;
-8. *an agent that cannot parse is missing*: no final window counts an agent as reporting if it has none of its lines, and ten or
-   more of that agent's lines in it were rejected.
+7. *rejected lines are counted*: a window counts them as rejected, at the time of the parsed line before them in their file; never
+   more than there are, and in the end all of them;
+8. *an agent that cannot parse is missing*: no final window counts an agent as reporting if the window has none of the agent's
+   lines, and ten or more of its lines in the window were rejected.
 
-If two processes have one key, the lines of both are that agent's; of the process that ends, those that the log has by then.
+If two processes have one key, the lines of both count as that agent's lines; of the process that ends, only those that the log
+has by then.
 
 A line is in time if it was written before its server's clock could show the window's end plus the lateness: no promise of that
 agent can have passed it by then.
@@ -33,7 +35,7 @@ agent can have passed it by then.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from itertools import pairwise
 
 import msgspec
@@ -59,11 +61,11 @@ class Violation(Exception):  # noqa: N818 (it is a finding, not an error of the 
 
 
 class Server(msgspec.Struct, frozen=True):
-    """A web server as the oracle knows it.
+    """A web server, for the oracle.
 
-    known_us: event time from which the mesh certainly knew its agent; `ALWAYS` if it may not know it before the end, or if
-    another process may promise in its name. ahead_us: how far its clock, or its lines, are ever ahead of virtual epoch plus world
-    time.
+    known_us: event time from which the mesh certainly knew its agent; `ALWAYS` if the mesh may not know the agent before the end,
+    or if another process may promise in its name. ahead_us: how far its clock, or the times of its lines, are at most ahead of
+    the virtual epoch plus world time.
     """
 
     number: int
@@ -85,13 +87,15 @@ class Stretch(msgspec.Struct, frozen=True):
 class Log(msgspec.Struct, frozen=True):
     """A job's state in the serving master's log. began: ballot under which the log began. schedule: not empty, from the job's
     first line on; windows that begin before it are not published. ends: positions in the files; None if the job was changed, so
-    that files had to be read again. is_past: whether a window is past retention."""
+    that files had to be read again. is_past: whether a window is past retention. left: agents of which
+    the log records that they have left."""
 
     job: JobId
     began: Ballot
     schedule: Sequence[Stretch]
     ends: Ends | None = None
     is_past: Callable[[str, Micros], bool] = lambda version, start: False
+    left: frozenset[NodeId] = frozenset()
 
 
 class Oracle:
@@ -99,6 +103,8 @@ class Oracle:
 
     def __init__(self, servers: Iterable[Server], keys: Sequence[str]) -> None:
         self._keys = keys
+        servers = list(servers)
+        self._numbers = {server.source.worker: server.number for server in servers}
         files = [(server, file) for server in servers for file in server.source.files]
         event = np.concatenate([file.event_us for _, file in files])
         written = np.concatenate([file.written_us for _, file in files])
@@ -122,15 +128,15 @@ class Oracle:
         self.gone: set[int] = set()
         """Numbers of servers whose agents have left for good."""
         self.returned: set[int] = set()
-        """Servers whose agents crashed while leaving, and came back: changes in between were not read again there, and windows
-        say so."""
+        """Servers whose agents crashed while leaving, and restarted: they did not read again for changes in between, and the
+        coverage of windows shows it."""
         self.doubled: set[int] = set()
-        """Servers whose key was used twice: the other process may have reported lines that it does not have as lost."""
+        """Servers with a key that two processes used: the other process may have reported lines as lost that it does not have."""
         self.last: dict[Window, Put] = {}
         self.were_away: set[NodeId] = set()
         """Sinks that may have been away for longer than windows are retained."""
         self.forgotten: set[Window] = set()
-        """Windows of a sink that came back empty."""
+        """Windows of sinks that came back empty."""
         self.lateness_us: dict[JobId, Micros] = {}
         self.finals = self.revisions = self.opens = 0
 
@@ -141,7 +147,7 @@ class Oracle:
     # ---- from the lines ----
 
     def written(self, low: Micros, high: Micros, now_us: int) -> Groups:
-        """All lines with an event time in [low, high) that were written by then."""
+        """All lines with an event time in [low, high) that were written by `now_us`."""
         at = self._range(low, high)
         return self._groups(at, self._written[at] <= now_us)
 
@@ -153,11 +159,19 @@ class Oracle:
             at, ~np.isin(self._host[at], list(self.gone | self.returned | self.doubled)) & ~lost
         )
 
-    def recoverable(self, low: Micros, high: Micros, ends: Ends | None, due_us: Micros = ALWAYS) -> Groups:
-        """All lines in [low, high) except those in files that no disk knows, and those of deleted files past `ends`, where the
-        log closed them (without `ends`: those written so late that their agent's promise may have passed `due_us`)."""
+    def recoverable(
+        self,
+        low: Micros,
+        high: Micros,
+        ends: Ends | None,
+        due_us: Micros = ALWAYS,
+        absent: Set[int] = frozenset(),
+    ) -> Groups:
+        """All lines in [low, high) except those in deleted files that no disk has notes of, and those of deleted files past
+        `ends`, where the log closed them (without `ends`: those written so late that their agent's watermark may have passed
+        `due_us`); and late lines of agents that are `absent`: only those written before `due_us` are sure to be counted."""
         at = self._range(low, high)
-        mask = ~self._unknown(at)
+        mask = ~self._unknown(at) & (~np.isin(self._host[at], list(absent)) | (self._shown[at] < due_us))
         if self._lossy and ends is None:
             mask &= ~np.isin(self._file[at], list(self._lossy)) | (self._shown[at] < due_us)
         for number, (server, file) in (self._lossy if ends is not None else {}).items():
@@ -220,7 +234,7 @@ class Oracle:
     def _check_form(self, put: Put, published: Groups) -> None:
         low, high = put.covers
         if not put.start <= low <= high <= put.end:
-            raise Violation(f"{_name(put)}: speaks for [{low}, {high}) outside of [{put.start}, {put.end})")
+            raise Violation(f"{_name(put)}: covers [{low}, {high}) outside of [{put.start}, {put.end})")
         if len(published) != len(put.rows):
             raise Violation(f"{_name(put)}: a group occurs twice")
         if put.agents_reporting > put.agents_expected:
@@ -267,7 +281,7 @@ class Oracle:
     # ---- at the end ----
 
     def unfinished(self, log: Log, now_us: int, sink: NodeId = b"") -> str:
-        """What is wrong with the last revisions of a job's windows in a sink; "" if all are exact and whole."""
+        """The first error in the last revisions of a job's windows in a sink; "" if all are exact and whole."""
         first_us = log.schedule[0].from_us
         late = missing = 0
         is_plain = log.ends is not None and log.schedule[0].size_us == log.schedule[0].slide_us
@@ -286,7 +300,7 @@ class Oracle:
         return self._not_withdrawn(log, sink)
 
     def _not_withdrawn(self, log: Log, sink: NodeId) -> str:
-        """A window in the sink of a version that is not in force at any time of the window; "" if there is none."""
+        """A window in the sink whose version is not in force at any time of the window; "" if there is none."""
         for (at, job, version, start), put in self.last.items():
             is_result = (at, job) == (sink, log.job) and put.status in ("final", "revised")
             if (
@@ -333,12 +347,12 @@ class Oracle:
         if not truth and put.revision[:2] < log.began:
             return ""  # a known gap: only a lost log recorded that a change left this window without lines
         if not truth and put.status == "open" and put.lines[0] == 0:
-            return ""  # likewise, if an older copy of the log was continued: it never had lines of this window, and counts none
+            return ""  # likewise, if an older copy of the log was continued, which never had lines of this window
         may_be_worse = put.status != "open" or sink in self.were_away  # then another sink holds it
         if (self.gone or self._lossy or self.doubled) and may_be_worse and put.revision[:2] < log.began:
             return ""
         if put.covers != (low, high):
-            return f"{_name(put)}: speaks for {put.covers}, the schedule says {(low, high)}"
+            return f"{_name(put)}: covers {put.covers}, in the schedule it covers {(low, high)}"
         return self._wrong_rows(log, put, truth)
 
     def _wrong_rows(self, log: Log, put: Put, truth: Groups) -> str:
@@ -350,7 +364,7 @@ class Oracle:
         is_exact = not self.gone and log.ends is not None
         if whole or is_exact:
             due_us = put.covers[1] + self.lateness_us[log.job]
-            least = self.recoverable(*put.covers, None if whole else log.ends, due_us)
+            least = self.recoverable(*put.covers, None if whole else log.ends, due_us, self._absent(log))
         else:
             least = self.certain(*put.covers)
         most = self._most(put, log, truth) if is_exact and not whole else truth
@@ -360,6 +374,11 @@ class Oracle:
                 span = f"{high}" if low == high else f"{low} to {high}"
                 return f"{_name(put)}: in the end {key} has {has} (lines, bytes), the logs have {span}"
         return self._wrong_rejects(put) if is_exact else ""
+
+    def _absent(self, log: Log) -> Set[int]:
+        """Servers whose agents have left, which only a log on the other side of a partition knows, and that log is lost."""
+        left = {number for worker, number in self._numbers.items() if worker in log.left}
+        return self.gone - left
 
     def _wrong_rejects(self, put: Put) -> str:
         """Compare the count of rejected lines, if no line was lost or counted as late."""
@@ -371,7 +390,7 @@ class Oracle:
         )
 
     def _most(self, put: Put, log: Log, truth: Groups) -> Groups:
-        """The most lines the window may hold: files without a note may have been read before."""
+        """The most lines that the window may hold: deleted files without a note may have been read before."""
         return (
             truth
             if self._unknown(self._range(*put.covers)).any()
@@ -387,7 +406,7 @@ class Oracle:
 
 
 class _Unread:
-    """Rejected lines: the time at which each is counted, 0 if at none, and the time in the line itself."""
+    """Rejected lines: the time at which each is counted, 0 if in no window, and the time in the line itself."""
 
     def __init__(self, files: Sequence[tuple[Server, VirtualFile]]) -> None:
         columns = [
@@ -412,7 +431,7 @@ class _Unread:
         return int(np.count_nonzero(at))
 
     def blind(self, low: Micros, high: Micros) -> list[int]:
-        """Servers with so many rejected lines in [low, high) that their agents must notice."""
+        """Servers with `UNREAD_MIN` or more rejected lines in [low, high), which their agents must notice."""
         if not self.numbers:
             return []
         hosts = self._host[(self._true >= low) & (self._true < high)]
@@ -424,7 +443,7 @@ def _read(file: VirtualFile) -> NDArray[np.bool_]:
 
 
 def _is_first_final(before: Put, put: Put) -> bool:
-    """A final window of a master that has it as final in its log replaces the open one of a master without that log."""
+    """Whether `put`, final in its master's log, replaces an open window of a master that lacks that log."""
     return before.status == "open" and put.status != "open" and put.ballot > before.revision[:2]
 
 

@@ -1,4 +1,4 @@
-"""Messages about a job's log are compared with the log itself, at the moment when they arrive.
+"""Compares messages about a job's log with the log itself, when they arrive.
 
 | receiver | message | must hold |
 |---|---|---|
@@ -12,8 +12,8 @@ final before a new log began has all agents |
 | any node | a promised ballot | is never forgotten, unless the disk is lost |
 | any node | a higher ballot of a job | at most `BALLOTS_MAX` in `BALLOTS_US`: each takeover raises it once |
 
-Most errors against these rules would repair themselves, since the access logs can be read again; a window in a sink that is in no
-log would be noticed only by chance. So each message is checked.
+Most violations of these rules would repair themselves, since the access logs can be read again, and a window in a sink that no
+log contains would be found only by chance. So each message is checked.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ Two masters that outbid each other, or one that outbids itself, do so several ti
 
 class LoggedEntries:
     """The log of one ballot, from the `Append`s to its replicas, in order: an entry that arrives early waits for the ones before
-    it. Entries that replicas get only as part of a state are missing, and so are those that follow them."""
+    it. An entry that replicas receive only as part of a state is missing, and so are the entries after it."""
 
     def __init__(self, ballot: Ballot) -> None:
         self._ballot = ballot
@@ -118,8 +118,8 @@ class Promises:
         self._raised: dict[JobId, deque[int]] = {}  # when ballots rose
 
     def observe(self, now_us: int, what: str, who: Actor | None, about: Any) -> None:
-        """Check an event. Raises Violation. Nodes whose key was used twice are skipped: it is unknown which process sent a
-        message."""
+        """Check an event. Raises Violation. Nodes with a key that two processes used are skipped: it is unknown which process
+        sent a message."""
         if what == "deliver":
             source, message = about
             if source in self._world.twinned or (who is not None and who.id in self._world.twinned):
@@ -181,7 +181,7 @@ class Promises:
             return
         if put.status == WITHDRAWN:
             if master is not None and not self._was_withdrawn(master, *key):
-                raise Violation(f"window {put.start} was withdrawn: the log's schedule has it")
+                raise Violation(f"window {put.start} was withdrawn, but is in the log's schedule")
             return
         at_sink = (sink, put.job, *key)
         final_under, self._finals[at_sink] = self._finals.get(at_sink), put.ballot
@@ -189,16 +189,19 @@ class Promises:
             return
         known, begun = master.state.finals.get(key), master.state.ballot
         is_known = known is not None and known.revision >= put.revision
-        # The log may have withdrawn or forgotten it while it was sent: the withdrawal follows.
+        # The log may have withdrawn or forgotten the window while it was sent: the withdrawal follows.
         if not (is_known or master.state.is_withdrawn(*key) or master.state.is_past(*key)):
-            raise Violation(f"window {put.start} was published as {put.status}: the log does not say so")
+            raise Violation(
+                f"window {put.start} was published as {put.status}, but the log has no such revision"
+            )
         if final_under is not None and final_under < begun and put.agents_reporting < put.agents_expected:
             raise Violation(
                 f"window {put.start} was final before the log began anew, and is published with agents missing"
             )
 
     def _was_withdrawn(self, master: Master, version: str, start: Micros) -> bool:
-        """True also if, while it was sent, another change brought the version back, or the log forgot earlier times."""
+        """Whether the log withdrew the window; also True if, while the Put was in transit, another change brought the version
+        back, or the log forgot earlier times."""
         state = master.state
         if start < max(state.schedule[0].from_us, state.positions.since_us):
             return True
@@ -219,7 +222,7 @@ class Promises:
         for node, peer in peers:
             if 0 <= peer.held < message.committed:
                 raise Violation(
-                    f"entry {message.committed} is called committed: replica {short(node)} acknowledged {peer.held}"
+                    f"entry {message.committed} is announced as committed: replica {short(node)} acknowledged {peer.held}"
                 )
 
     def _check_entries(self, message: Append, master: Master) -> None:
@@ -234,7 +237,8 @@ class Promises:
                 logged.note(index, entry)
 
     def _check_majority(self, final: Final, master: Master, logged: LoggedEntries) -> None:
-        """Counts what the log held when the window was read. A window that was final before may be published again."""
+        """Compare with the log as of the entry at which the window was read. A window that was final before may be published
+        again."""
         state, key = master.state, (final.version, final.start)
         if final.passed == final.expected or key in state.finals or state.is_past(*key):
             return
@@ -264,7 +268,7 @@ class Promises:
         self._promise(source, message.job, message.highest)
 
     def _promise(self, node: NodeId, job: JobId, ballot: Ballot) -> None:
-        """Note a promised ballot, unless it was promised before the disk was lost."""
+        """Record a promised ballot, unless it was promised before the disk was lost."""
         seat, key = self._seat(node, job), (node, job)
         if seat is not None and seat.succession.highest >= ballot:
             self._promised[key] = max(ballot, self._promised.get(key, ballot))

@@ -1,7 +1,7 @@
-"""Readers that watch jobs in a simulation, and what they may receive: a window is final once.
+"""Readers that watch jobs in a simulation, and the rules for what they receive: a window is final once.
 
-A reader watches one job at a host; when that host's agent is gone, or at times of its own, it connects to another one, and starts
-there like a new reader. For each window (job, version, start), over all readers and sinks, and all their connections:
+A reader watches one job at a host; when that host's agent is gone, or at times of its own, it connects to another host, and
+starts there like a new reader. For each window (job, version, start), over all readers and sinks, and all their connections:
 
 1. one revision has one status, and one content;
 2. at most one revision is final.
@@ -55,8 +55,8 @@ class Revisions:
         self._orphaned: set[Key] = set()
 
     def orphan(self, job: JobId) -> None:
-        """All holders of that job's log end at once: an older copy may be continued that lacks the newest finals, which is more
-        than a log on three hosts can survive. Rule 2 is not checked for them, but each reader still gets final once."""
+        """All holders of that job's log end at once, which a log on three hosts cannot survive: a master may continue an older
+        copy that lacks the newest finals. Rule 2 is not checked for these windows, but each reader still gets final once."""
         self._orphaned |= {key for key in self._finals if key[0] == job}
 
     def take(self, put: Put, who: str) -> None:
@@ -73,7 +73,7 @@ class Revisions:
 
 
 def check_next(before: Put | None, put: Put, who: str) -> None:
-    """Check that a revision may follow that one at the same reader, or be the first. Raises Violation."""
+    """Check that a revision may follow `before` at the same reader, or be the first one if that is None. Raises Violation."""
     if before is None:
         if put.status == WITHDRAWN:
             raise Violation(f"{who}: window {put.start} is withdrawn, and was never published")
@@ -111,7 +111,7 @@ class _Watching(msgspec.Struct):
 
 
 class Readers:
-    """All readers of a simulation. `revisions`: the ones that they and the sinks received."""
+    """All readers of a simulation. `revisions`: the revisions that they and the sinks received."""
 
     def __init__(
         self, world: World, hosts: list[Actor], jobs: list[JobId], plans: tuple[Reader, ...]

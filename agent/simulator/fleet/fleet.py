@@ -35,15 +35,15 @@ LATENESS_US = 3 * SECOND
 RESTART_US = 5 * SECOND
 """As in the unit file: `RestartSec=5`."""
 MASTERS = 10
-"""In every so many kills, beginning with the first, the victim is a job's master."""
+"""The first of each this many kills hits a job's master."""
 SLICE_US = SECOND // 20
 """Virtual time between two calls of `progress`."""
 REST_US_MAX = 180 * SECOND
 """Time after the last fault for windows to become final: three times the longest wait for a missing agent."""
 LARGE_NODES = 2_000
-"""From so many agents on, memory is moved to large pages, which saves a tenth to a sixth of the time."""
+"""From this many agents on, memory is moved to large pages, which saves a tenth to a sixth of the time."""
 LARGE_PAGES_US = (SECOND, CALM_US + SECOND, CALM_US + 4 * SECOND)
-"""When the mesh is warm; when agents have their seats; when their memory is fully used."""
+"""When memory is moved: the mesh has started; agents have their seats; their memory is fully used."""
 JOINING = 5
 """Seeds of a restarted agent."""
 SINK = "lake"
@@ -140,7 +140,7 @@ class Fleet:
             self.is_over = True
 
     def _unfinished(self, spec: JobSpec) -> str:
-        """No agent leaves for good here, so the ballot under which a log began does not matter."""
+        """The oracle's first error; "" for none. No agent leaves for good here, so it does not matter when a log began."""
         stretch = Stretch(spec.versions[0].digest, WINDOW_US, WINDOW_US, spec.line_us, AFTER_ALL)
         return self.oracle.unfinished(Log(spec.id, NO_BALLOT, [stretch]), self.world.now_us)
 

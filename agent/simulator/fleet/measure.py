@@ -24,7 +24,7 @@ from elf.srt.messages.messages import Bundle, Frame
 from elf.srt.messages.parameters import SECOND, Parameters
 from elf.srt.messages.results import Put
 from elf.srt.messages.sizes import MESSAGE_BYTES, size_of
-from elf.srt.tree.subtree import depth_max
+from elf.srt.tree.place import depth_max
 
 T = TypeVar("T")
 Ints = NDArray[np.int64]
@@ -162,8 +162,8 @@ class Measure:
             self._root_bytes[job] += nbytes
 
     def _root_of(self, who: Actor, source: NodeId, message: Any) -> int | None:
-        """Number of the job as the root of which `who` receives this: the message's, or the one in whose tree an acknowledging
-        neighbour is its child."""
+        """The number of the job for whose root this message is, if `who` is that root: the message's job, or for an
+        acknowledgement a job in whose tree the sender is a child of `who`. Else None."""
         if type(message) in _ELSEWHERE:
             return None
         assert who.node is not None
@@ -195,7 +195,7 @@ class Measure:
             self._visible[window] = put.lines[0]
 
     def killed(self, victim: Actor) -> None:
-        """Note that this agent dies now."""
+        """Record that this agent dies now."""
         self._mastering.pop(victim.id, None)
         jobs = {job: 0 for job, hosts in self.masters().items() if victim in hosts}
         self.kills.append(Killed(self._world.now_us, victim, jobs))
@@ -221,9 +221,9 @@ class Measure:
             return
         for host in self._hosts:
             for seat in host.node.seats.values() if host.node is not None else ():
-                tree, count = seat.tree, len(seat.tree.children)
-                if tree.rooted:
-                    self._depth = max(self._depth, tree.depth)
+                place, count = seat.tree.place, len(seat.tree.children)
+                if place.rooted:
+                    self._depth = max(self._depth, place.depth)
                 if count:
                     self._fan_in = max(self._fan_in, count)
                     self._children += count
@@ -231,7 +231,7 @@ class Measure:
 
     def _depth_now(self) -> int:
         seats = (seat for host in self._hosts if host.node is not None for seat in host.node.seats.values())
-        return max((seat.tree.depth for seat in seats if seat.tree.rooted), default=0)
+        return max((seat.tree.place.depth for seat in seats if seat.tree.place.rooted), default=0)
 
     # Afterwards.
 
@@ -320,5 +320,5 @@ def _standing(seconds: Sequence[T]) -> Sequence[T]:
 
 
 def detection_us(parameters: Parameters) -> int:
-    """Time until a neighbour is declared dead: it is probed within a period, has another one to answer, then is suspected."""
+    """Longest time until a neighbour is declared dead: one period until its probe, one to answer, and the suspicion."""
     return 2 * parameters.probe_us + parameters.suspect_us

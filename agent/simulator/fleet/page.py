@@ -80,7 +80,7 @@ def _cards(report: FleetReport) -> list[tuple[str, str]]:
             "to a root, median",
             f"{number(report.root.messages.median)} msg/s, {size(report.root.bytes.median)}/s",
         ),
-        ("messages less than flat", f"{number(saved)} ×" if saved else "–"),
+        ("fewer messages than flat", f"{number(saved)} ×" if saved else "–"),
         ("longest recovery of a job", recovery),
     ]
 

@@ -44,7 +44,7 @@ class Trees(msgspec.Struct, frozen=True, kw_only=True):
     depth_end: int
     """At the end: a tree that lost an inner node may be too deep until it is repaired."""
     depth_limit: int
-    """Of a tree that has formed."""
+    """The bound for a tree that has formed."""
     fan_in_max: int
     fan_in_limit: int
     fan_in_mean: float
@@ -64,7 +64,7 @@ class Root(msgspec.Struct, frozen=True, kw_only=True):
     flat_messages: float
     flat_bytes: float
     messages_saved: float
-    """Messages of flat collection / median of these; 0 if that is 0."""
+    """`flat_messages` / median of `messages`; 0 if that median is 0."""
     bytes_saved: float
 
 
@@ -78,7 +78,8 @@ class Recovery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FleetReport(msgspec.Struct, frozen=True, kw_only=True):
-    """All in virtual time. Of nodes and roots: what they receive in a second, after the trees have formed; of lines: all."""
+    """All times are virtual. Figures of nodes and roots: what they receive in a second, after the trees have formed. Figures of
+    lines: all lines."""
 
     plan: Plan
     exact: bool | None
@@ -147,12 +148,12 @@ def as_table(report: FleetReport) -> list[str]:
 def depth(trees: Trees) -> str:
     """The limit holds for a tree that has formed: one that lost an inner node may be deeper until it is repaired."""
     before = f"; {trees.depth_max} for a while, as trees formed or agents died"
-    limited = f"{trees.depth_end} in the end (limit {trees.depth_limit}, of trees that stand)"
+    limited = f"{trees.depth_end} in the end (limit {trees.depth_limit}, for trees that have formed)"
     return limited + before * (trees.depth_max > trees.depth_end)
 
 
 def flat(root: Root) -> str:
-    """The factor saved; nothing for a root without messages (a mesh of one, say)."""
+    """The load of flat collection, with the factor saved; without the factor for a root without messages (a mesh of one)."""
     messages, nbytes = f"{number(root.flat_messages)} messages/s", f"{number(root.flat_bytes)} bytes/s"
     if not root.messages_saved:
         return f"{messages}, {nbytes}"

@@ -1,7 +1,7 @@
 """A job's tree as SVG: the root in the middle, a ring for each level, every subtree in its own sector.
 
-Angles are shared out by leaves, as in radial trees ever since Eades (1992), so that a thousand agents stand apart and ten
-thousand make a fine rim.
+Each subtree gets an angle in proportion to its leaves (radial trees, Eades 1992): a thousand agents are drawn apart, ten thousand
+form a thin rim.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SIZE = 960
 RIM = 24
 Parents = Mapping[NodeId, NodeId | None]
 LEAF_TITLES_MAX = 3_000
-"""Beyond so many nodes leaves have no titles: they are too small to point at."""
+"""In a tree with more nodes, leaves have no titles: they are too small to point at."""
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -81,7 +81,7 @@ def drawing(
     )
     marks = "".join(f'<g class="{style}">{"".join(some)}</g>' for style, some in dots.items() if some)
     keys = (
-        ("inner", "adds up its children"),
+        ("inner", "merges its children's bundles"),
         ("leaf", "leaf"),
         ("serves", "master of a job"),
         ("killed", "was killed"),

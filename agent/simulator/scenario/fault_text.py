@@ -68,7 +68,7 @@ def _weather(weather: Weather, name: Naming) -> str:
 
 
 def _slow(extra_us: int, name: Naming) -> str:
-    return f"slow: all from and to it takes {span(extra_us)} longer" if extra_us else "is slow no more"
+    return f"slow: all from and to it takes {span(extra_us)} longer" if extra_us else "is no longer slow"
 
 
 def _clock(by_us: int, name: Naming) -> str:

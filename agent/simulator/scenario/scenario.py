@@ -5,6 +5,7 @@ Faults occur until `trouble_us`; then all of them end, the logs continue for `af
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -82,12 +83,17 @@ class Lose(Fault, frozen=True, kw_only=True, tag=True):
     loss: Loss
 
 
+Kept = Literal["all", "lake", "nothing"]
+KEPT: Sequence[Kept] = ("nothing", "lake", "all")
+"""What a sink keeps, the worst first."""
+
+
 class SinkCrash(Fault, frozen=True, kw_only=True, tag=True):
-    """A sink is away, and comes back with all it held; or without its ledger, but with the lake, which has the highest revision;
-    or empty."""
+    """A sink is away, and comes back with all it held; or without its ledger, but with the lake, which contains the highest
+    revision; or empty."""
 
     sink: int
-    keeps: Literal["all", "lake", "nothing"] = "all"
+    keeps: Kept = "all"
 
 
 class Crash(Fault, frozen=True, kw_only=True, tag=True):
@@ -109,13 +115,13 @@ class Join(Fault, frozen=True, kw_only=True, tag=True):
 
 
 class Part(Fault, frozen=True, kw_only=True, tag=True):
-    """The host's web server is shut down, and its agent asked to leave."""
+    """The host's web server is shut down, and its agent leaves the mesh."""
 
     host: int
 
 
 class Change(Fault, frozen=True, kw_only=True, tag=True):
-    """The job's next version, submitted at that host; with `rival`, another one with the same number at the next host."""
+    """The job's next version is submitted at that host; with `rival`, another one with the same number at the next host."""
 
     host: int
     job: int
@@ -236,23 +242,5 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def decode(data: bytes) -> Scenario:
-    """A scenario as `encode` gave it. Raises msgspec.ValidationError."""
+    """The inverse of `Scenario.encode`. Raises msgspec.ValidationError."""
     return msgspec.json.decode(data, type=Scenario)
-
-
-QUICK = Parameters(
-    flush_us=300 * MS,
-    emit_us=400 * MS,
-    park_us=1_700 * MS,
-    hold_us_max=4 * SECOND,
-    link_dead_us=2 * SECOND,
-    suspect_us=1 * SECOND,
-    parent_timeout_us=2_500 * MS,
-    dead_us=15 * SECOND,
-    transfer_us_max=3 * SECOND,
-    disk_us_max=6 * SECOND,
-    snapshot_entries=200,
-    seat_retry_us=200 * MS,
-    seat_retry_us_max=3 * SECOND,
-)
-"""Timeouts short enough to expire within twenty virtual seconds."""

@@ -1,9 +1,9 @@
 """Admission at simulated processes and sinks: which of two processes with one key is admitted (`elf.srt.transport.admission`
 decides).
 
-Only keys that two processes have ever used are checked. A letter here stands for a connection of a real mesh: the admission of
-its receiver has to accept its sender, and the admission of its sender its receiver. While a process waits to be admitted, its
-letters wait too. The letters of a refused process are lost, and the process is notified.
+Only keys that two processes have used are checked. A letter is a message in transit with its sender, and is checked as a
+connection is in a real mesh: the receiver has to admit the sender, and the sender the receiver. While a process waits to be
+admitted, its letters wait too. The letters of a refused process are lost, and the process is notified.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from elf.agent.node.rivals import contact_of
 from elf.agent.simulator.world.places import Actor, Places
-from elf.jobmaster.directory.job_spec import decode_agent
 from elf.srt.messages.ids import NodeId
 from elf.srt.messages.messages import Contact
 from elf.srt.transport.admission import CHALLENGE_S, Admission
@@ -38,7 +38,7 @@ class Admissions:
         self.admitted: list[Callable[[Actor], None]] = []
 
     def admission(self, place: bytes) -> Admission:
-        """Of a sink, or of the process that runs at a place; a new process knows no other process."""
+        """The admission of a sink, or of the process that runs at a place; a new process starts with an empty one."""
         actor = self._places.process_at(place)
         instance = 0 if actor is None or actor.node is None else actor.node.instance
         admission = self._admissions.get((place, instance))
@@ -47,21 +47,17 @@ class Admissions:
         return admission
 
     def _known(self, actor: Actor | None, node: NodeId) -> Contact | None:
-        """As a host answers: the process of that node that the overlay knows, or else the one in its advert."""
+        """The contact of a node as its host knows it: from the overlay, or else from the node's advert."""
         if actor is None or actor.node is None:
             return None
-        contact = actor.node.overlay.member(node)
+        contact = contact_of(node, actor.node.overlay, actor.node.directory)
         if contact is None or not contact.instance:
-            item = actor.node.directory.get("agent", node)
-            if item is None:
-                return None
-            advert = decode_agent(item)
-            contact = Contact(node, advert.incarnation, advert.address, 0, advert.instance)
+            return None
         address = contact.address or self._places.actors[node].name
         return Contact(node, contact.incarnation, address, 0, contact.instance)
 
     def introduce(self, actor: Actor) -> None:
-        """Make the process that has run so far known to all sinks."""
+        """Make the process that runs now known to all sinks."""
         if actor.node is not None:
             for sink in self._places.sinks:
                 self.admission(sink).ask(actor.id, proof_of(actor), "", self._now_s)
@@ -71,7 +67,8 @@ class Admissions:
         return self._places.now_us / 1e6
 
     def arrive(self, to: bytes, sent: tuple[Actor | None, Proof | None, Any]) -> None:
-        """Deliver a letter of that process, which had that proof then; None: of a sink, which answers processes it knows."""
+        """Deliver a letter. sent: (sending process, its proof when it sent, letter); the process is None for a sink, which only
+        answers processes that it knows."""
         places, (sender, proof, letter) = self._places, sent
         receiver = places.process_at(to)
         take = partial(self._take, to, letter)
@@ -139,7 +136,7 @@ class Admissions:
     # Which processes live, and which are admitted.
 
     def _reached(self, place: bytes, node: NodeId, address: str) -> Actor | None:
-        """The process that answers from there."""
+        """The process that answers `place` from that address; None if none does."""
         for actor in (self._places.actors[node], self._places.twins.get(node)):
             if actor is not None and address_of(actor) == address and actor.node is not None:
                 network = self._places.network
@@ -152,7 +149,7 @@ class Admissions:
         return found is not None and found.node is not None and found.node.instance == rival.instance
 
     def is_in(self, actor: Actor) -> bool:
-        """Whether a process that it reaches has admitted it."""
+        """Whether any process that `actor` reaches has admitted it."""
         proof, network = proof_of(actor), self._places.network
         for other in self._places.actors.values():
             if other.node is None or other.id == actor.id or network.separates(actor.place, other.place):
@@ -166,7 +163,7 @@ class Admissions:
         return False
 
     def where(self, sink: NodeId, to: NodeId) -> bytes:
-        """The process with that key that a sink answers."""
+        """The place of the process with that key to which a sink answers."""
         known = self.admission(sink).other_process(to, NO_PROOF)
         twin = self._places.twins.get(to)
         return twin.place if known is not None and twin is not None and known.address == twin.address else to
@@ -180,6 +177,6 @@ def address_of(actor: Actor) -> str:
 
 
 def proof_of(actor: Actor) -> Proof:
-    """Of the process that runs there."""
+    """The proof of the actor's process, which runs."""
     assert actor.node is not None
     return Proof(actor.node.life, actor.node.instance, address_of(actor), actor.id)

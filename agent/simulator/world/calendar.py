@@ -1,4 +1,4 @@
-"""The event queue of a simulated mesh: events in order of time, those of one moment in the order in which they were added.
+"""The event queue of a simulated mesh: events in order of time; events of one moment in the order in which they were added.
 
 A calendar queue (Brown, CACM 1988): a page for each millisecond, unordered until its time comes, then sorted at once. A mesh of
 10,000 nodes has hundreds of thousands of events waiting, a thousand to a page: adding one is an append, and sorting pages takes a

@@ -10,7 +10,7 @@ from elf.srt.messages.ids import NodeId
 
 MS = 1_000
 REPEAT_US = 200 * MS
-"""A kernel resends unacknowledged data after so long, then after twice that."""
+"""A kernel resends unacknowledged data after this long, then after twice that, and so on."""
 
 
 class Weather(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,7 +55,7 @@ class Network:
         self._cuts.pop(name, None)
 
     def slow(self, node: NodeId, extra_us: int) -> None:
-        """Datagrams from and to the node take so much longer; 0 ends it."""
+        """Datagrams from and to the node take `extra_us` longer; 0 ends that."""
         if extra_us:
             self._slow[node] = extra_us
         else:
@@ -69,8 +69,8 @@ class Network:
         return any(source in senders and to in receivers for senders, receivers in self._cuts.values())
 
     def end_is_seen(self, ended: NodeId, by: NodeId) -> int | None:
-        """A process has ended, and its host lives: how long a connected neighbour takes to know, or None if the two are
-        separated. The host closes the connection, the neighbour tries to connect, and the host refuses."""
+        """The time until a connected neighbour knows that a process has ended whose host lives; None if the two are separated.
+        The host closes the connection, the neighbour tries to connect, and the host refuses."""
         if self.separates(ended, by) or self.separates(by, ended):
             return None
         weather, random = self._weather, self._random

@@ -57,11 +57,10 @@ class Actor:
         self.is_paused = False
         self.inbox: list[tuple[NodeId, Message]] = []
         self.wake_us: int | None = None
-        self.received = 0
         self.seeds: tuple[Contact, ...] = ()
         self.begun_us = -round(HEARSAY_S * 1e6)
         self.rival: Contact | None = None
-        """The process that lives instead of this one, which waits."""
+        """The other process with this one's key, for whose end this one waits; None if it does not wait."""
 
     @property
     def place(self) -> bytes:
@@ -70,7 +69,7 @@ class Actor:
 
 
 class Places:
-    """The actors, the time, and the observers of events. `World` says what happens."""
+    """The actors, the time, and the observers of events. `World` adds the behaviour."""
 
     def __init__(self, network: Network) -> None:
         self.network = network
@@ -78,7 +77,7 @@ class Places:
         self.calendar = Calendar()
         self.actors: dict[NodeId, Actor] = {}
         self.twins: dict[NodeId, Actor] = {}
-        """Running processes with another one's key. `twinned`: the keys that ever had one."""
+        """Running processes with another one's key. `twinned`: the keys that ever had such a process."""
         self.twinned: set[NodeId] = set()
         self.elsewhere: dict[bytes, Actor] = {}
         """The twins by their address."""
@@ -92,7 +91,7 @@ class Places:
         return self.now_us + actor.clock_us
 
     def at(self, time_us: int, do: Callable[[], None]) -> None:
-        """Schedule an event from outside."""
+        """Call `do` at that time."""
         self.calendar.add(time_us, lambda a, b: do(), None, None)
 
     def run_until(self, time_us: int) -> None:

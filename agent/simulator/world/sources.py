@@ -31,12 +31,12 @@ Ints = NDArray[np.int64]
 Loss = Literal["all", "rotated", "cut"]
 """Which files are lost: all are deleted, the rotated ones are deleted, or the live one is emptied ("cut")."""
 GIVE_UP_US = 1_200_000
-"""A missing file is searched for so long: an archive of it may be being written."""
+"""How long a missing file is searched for: its archive may not be complete yet."""
 QUIET_US = 1_000_000
-"""A source without a new line for so long is idle: it promises the clock's time, less a grace."""
+"""A source without a new line for this long is idle: its watermark is the clock's time minus `IDLE_GRACE_US`."""
 IDLE_GRACE_US = 3_000_000
 UNREAD_MIN = 10
-"""So many rejected lines in a row mean a wrong format; fewer may be a client's garbage."""
+"""This many rejected lines in a row mean a wrong format; fewer may be a client's garbage."""
 RowMakers = Callable[[Line], RowMaker]
 Bools = NDArray[np.bool_]
 Columns = tuple[Ints, Ints, Ints, Ints, Bools]
@@ -51,7 +51,7 @@ class Traffic(msgspec.Struct, frozen=True, kw_only=True):
     late_share: float = 0.05
     late_us_max: int = 2_000_000
     rotate_us: int = 0  # 0: never
-    linger_us: int = 200_000  # the writer still appends to the renamed file for so long
+    linger_us: int = 200_000  # how long the writer still appends to the renamed file
     close_after_us: int = 600_000  # grace after which a renamed file is known to be at its end
 
 
@@ -83,7 +83,7 @@ class VirtualFile(msgspec.Struct):
         return first if first and self.highest_us[first - 1] else 0
 
     def is_quiet(self, lines: int, now_us: int) -> bool:
-        """Whether the last parsed one of so many lines was written long ago."""
+        """Whether the last parsed line among the first `lines` was written more than `QUIET_US` ago."""
         last = lines - 1 if self.read_last is None else int(self.read_last[lines - 1])
         return last < 0 or now_us - int(self.written_us[last]) > QUIET_US
 
@@ -138,7 +138,7 @@ class VirtualSource:
             self._lose(at_us, loss)
 
     def _lose(self, at_us: int, loss: Loss) -> None:
-        """Lose files that exist then, but not one that the server begins at that moment."""
+        """Lose files that exist at that time, but not one that the server begins at that moment."""
         there = [file for file in self.files if file.created_us < at_us and file.gone_us is None]
         live = max(there, key=lambda file: file.created_us, default=None)
         for file in there:
@@ -154,7 +154,7 @@ class VirtualSource:
         times: tuple[int, ...],
         lines: Columns,
     ) -> list[VirtualFile]:
-        """times: start and end, and further times at which it has to begin a new file."""
+        """Distribute the lines over files. times: start and end, and further times at which the server begins a new file."""
         written = lines[0]
         start_us, stop_us, *breaks = times
         if not (traffic.rotate_us or breaks):
@@ -255,7 +255,7 @@ class VirtualSource:
     def _promise(
         self, read: Read, taken: _Taken, clocks: tuple[int, int], caught_up: bool, panes: Sequence[int]
     ) -> tuple[int, bool]:
-        """The promise, and whether it is a gap because of rejected lines."""
+        """The watermark, and whether it passes a gap: windows up to it lack rejected lines."""
         now_us, clock_us = clocks
         watermark = taken.watermark_us
         if read.lane:
@@ -271,7 +271,7 @@ class VirtualSource:
         return watermark, is_blind or lacks
 
     def _reading(self, read: Read) -> _Reading:
-        """The job's reading, if the `Read` resumes it, or a new one."""
+        """The job's reading if the `Read` continues it, else a new one."""
         about = read.schedule, read.since_us, dict(read.positions)
         reading = self._readings.get(read.job)
         if reading is None or about != (reading.schedule, reading.since_us, reading.places):
@@ -285,7 +285,7 @@ class VirtualSource:
             reading.places, reading.watermark_us = {**read.positions, **ends}, watermark
 
     def _unread_since(self, now_us: int, clock_us: int) -> int | None:
-        """The clock when the last line was written, if the last lines were all rejected."""
+        """The clock's time when the last line was written, if the last lines were all rejected; else None."""
         if not self._has_rejects:
             return None
         count, last_us = 0, 0
@@ -314,7 +314,7 @@ class VirtualSource:
         over. A file that was read to its end has lost nothing, once no line can be appended to it."""
         at = read.positions.get(slot)
         end = file.lines_at(now_us) if not read.lane else read.ends[slot] // LINE_BYTES
-        if at is not None and first > end and not read.lane:  # it is shorter than that
+        if at is not None and first > end and not read.lane:  # the file is shorter than its position
             gaps.append(slot)
             spans[slot] = at.offset, at.offset, CLOSED | GAP
             return True
@@ -335,12 +335,13 @@ class VirtualSource:
         return True
 
     def has_more(self, file: VirtualFile, at: Position, now_us: int) -> bool:
-        """Rule 10*: whether a file that the job's log has closed has more lines; it is the same file then."""
+        """Rule 10*: whether a file that the job's log has closed has more lines. If so, it is read on as the same file."""
         is_there = file.gone_us is None or now_us < file.gone_us
         return is_there and file.lines_at(now_us) * LINE_BYTES > at.offset
 
     def _report_missing(self, read: Read, now_us: int, spans: dict[Slot, Span], gaps: list[Slot]) -> bool:
-        """Report files of another host: they are searched for, then given up. Returns whether any is still searched for."""
+        """Report files that this host does not have: after `GIVE_UP_US` of search they are given up. Returns whether any is still
+        searched for."""
         own = {file.identity for file in self.files}
         wanted = dict.fromkeys(read.ends, 0)
         wanted |= {slot: at.offset for slot, at in read.positions.items() if slot[1] and not at.closed}
@@ -377,19 +378,6 @@ class VirtualSource:
         self._readings.clear()
         if notes is not None:
             self._noted = set(notes)
-
-    def lines_between(self, from_us: int, to_us: int, written_until_us: int) -> tuple[Ints, Ints, Ints]:
-        """(event times, keys, bytes) of all parsed lines with these event times that were written by then."""
-        parts = []
-        for file in self.files:
-            mine = (
-                (file.event_us >= from_us) & (file.event_us < to_us) & (file.written_us <= written_until_us)
-            )
-            if file.rejected is not None:
-                mine &= ~file.rejected
-            parts.append((file.event_us[mine], file.key[mine], file.bytes[mine]))
-        event, key, sizes = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-        return event, key, sizes
 
 
 class _Taken:
@@ -428,7 +416,7 @@ class _Reading(msgspec.Struct):
     unread: int = -1
 
     def take(self, taken: _Taken, panes: Sequence[int]) -> None:
-        """Note stretches with whole panes without a parsed line, in which enough lines were written."""
+        """Record stretches of time in which whole panes have no parsed line although `UNREAD_MIN` lines or more were written."""
         if not panes:
             return
         if self.unread < 0:
@@ -450,7 +438,8 @@ class _Reading(msgspec.Struct):
         self.highest_us, self.unread = at_us, 0
 
     def promise(self, watermark_us: int) -> tuple[int, bool]:
-        """How much may be promised at once, up to, within or past such a stretch; and whether it is a gap."""
+        """The highest watermark for this cut, in steps: up to a recorded stretch, then past it; and whether this step is a
+        gap."""
         self.lacks = [each for each in self.lacks if each[1] > self.watermark_us]
         if not self.lacks:
             return watermark_us, False

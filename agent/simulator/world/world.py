@@ -15,7 +15,7 @@ from typing import Any
 from elf.agent.node.mesh_node import MeshNode, Outer
 from elf.agent.node.rivals import HEARSAY_S, Rival, is_above
 from elf.agent.simulator.world.admissions import Admissions, proof_of
-from elf.agent.simulator.world.disk import Disk, JournalDisk
+from elf.agent.simulator.world.disk import Disk
 from elf.agent.simulator.world.network import Network, Weather
 from elf.agent.simulator.world.places import Actor, Places
 from elf.agent.simulator.world.rows import Paths, RowMaker
@@ -46,19 +46,24 @@ MEMORY_BYTES = 8 << 30
 
 
 class World(Places):
-    """A mesh and what happens to it. `run_until` moves time; everything else happens at the present moment.
+    """A mesh and its events. `run_until` advances time; all other methods act at the present moment.
 
-    coded: messages are sent as bytes, as on a real network, and disks hold journals, so that nodes never share an object through
-    messages or records.
+    coded: the class of disks that hold bytes; then messages too are sent as bytes, as on a real network, so that nodes never
+    share an object through messages or records.
     """
 
     def __init__(
-        self, seed: int, parameters: Parameters, weather: Weather | None = None, *, coded: bool = False
+        self,
+        seed: int,
+        parameters: Parameters,
+        weather: Weather | None = None,
+        *,
+        coded: type[Disk] | None = None,
     ) -> None:
         super().__init__(Network(Random(seed + 1), weather or Weather()))
         self.seed, self.parameters = seed, parameters
-        self.is_coded = coded
-        self._coded = LOG if coded else None
+        self.is_coded, self._new_disk = coded is not None, coded or Disk
+        self._coded = LOG if coded is not None else None
         self.disk_us = DISK_US
         self.rng = Random(seed)
         self._lives: dict[NodeId, int] = {}  # the latest life of both processes
@@ -67,7 +72,7 @@ class World(Places):
         self.taking: NodeId = b""
         """The sink that takes a window, while observers are notified of it."""
         self.put_observers: list[Callable[[Put, int], None]] = []
-        """Called with every window that a sink takes, and when."""
+        """Called with every window that a sink takes, and the time."""
         self.node_observers: list[Callable[[Actor, MeshNode], None]] = []
         """Called with each node before it starts."""
         self.inspect: Callable[[Actor], None] | None = None
@@ -76,19 +81,20 @@ class World(Places):
         self._budget = Budget(MEMORY_BYTES)
         self._rows: dict[str, RowMaker] = {}
         self._push = self.calendar.add
-        self._arrive = self._deliver_coded if coded else self._deliver
+        self._arrive = self._deliver_coded if self.is_coded else self._deliver
 
     # The hosts.
 
     def add_host(self, name: str, source: VirtualSource | None = None) -> Actor:
-        actor = Actor(name, source, Disk() if self._coded is None else JournalDisk())
+        actor = Actor(name, source, self._new_disk())
         self.actors[actor.id] = actor
         return actor
 
     def start_twin(
         self, actor: Actor, disk: Disk, source: VirtualSource, seeds: Sequence[Contact] = ()
     ) -> Actor:
-        """Start a process on another machine with this one's key. Its life is the higher one, as lives come from the clock."""
+        """Start a process with the actor's key on another machine. Its life is higher than the actor's, as lives come from the
+        clock."""
         twin = Actor(f"{actor.name}'", source, disk, actor)
         twin.clock_us = actor.clock_us
         self._lives[actor.id] = max(actor.life, self._lives.get(actor.id, 0))
@@ -115,8 +121,7 @@ class World(Places):
         self.sinks_away.add(sink)
 
     def sink_back(self, sink: NodeId, keeps: str) -> None:
-        """The sink is back. keeps: "all"; or the "lake", from which it takes the ballot below which it serves no master (as
-        `SinkHost` does); or "nothing"."""
+        """The sink is back. keeps: "all"; or the "lake", from which it derives its fence (as `SinkHost` does); or "nothing"."""
         self.sinks_away.discard(sink)
         if keeps == "all":
             return
@@ -169,7 +174,7 @@ class World(Places):
             budget=self._budget,
             sink_of=self._sink_names.get,
             coded=self._coded,
-            encoder=actor.disk.encoder if isinstance(actor.disk, JournalDisk) else None,
+            encoder=actor.disk.encoder,
         )
         for ready in self.node_observers:
             ready(actor, actor.node)
@@ -213,7 +218,7 @@ class World(Places):
             self._perform(actor, node.restarted(ended.node.overlay.me, self.now_us + actor.clock_us))
 
     def stop(self, actor: Actor) -> None:
-        """Ask the agent to leave the mesh; it ends once the mesh has all its lines."""
+        """Make the agent leave the mesh; it ends once the mesh has all its lines."""
         self.notify("leave", actor, None)
         if actor.node is not None:
             self._perform(actor, actor.node.leave(self.clock(actor)))
@@ -252,7 +257,7 @@ class World(Places):
     # Two processes with one key: as in `elf.agent.host.single_instance`.
 
     def _refused_for(self, actor: Actor, instance: int, rival: Contact) -> None:
-        """A neighbour refuses this process, since that one lives."""
+        """A neighbour refuses this process, since its rival lives."""
         if actor.node is not None and actor.node.instance == instance and not actor.is_paused:
             self.gives_way(actor, Rival(rival, is_lost=False))
 
@@ -274,7 +279,7 @@ class World(Places):
         return True
 
     def _restart(self, actor: Actor, rival: Rival, instead: Contact | None) -> None:
-        """Restart with a life above the rival's; if `instead` lives, once that has ended."""
+        """Restart with a life above the rival's: at once, or when `instead`, which lives, has ended."""
         last = actor.node.rivals.last if actor.node is not None else 0
         self.crash(actor, wipe=rival.is_lost)
         actor.life = max(actor.life, rival.contact.incarnation)
@@ -313,7 +318,6 @@ class World(Places):
             actor.inbox.append(letter)
             return
         self.delivered += 1
-        actor.received += 1
         if self.observers:
             self.notify("deliver", actor, letter)
         self._perform(actor, actor.node.receive(letter[0], letter[1], self.now_us + actor.clock_us))
@@ -408,7 +412,7 @@ class World(Places):
     def _transmit(
         self, source: NodeId, to: NodeId, message: Message, where: bytes = b"", sender: Actor | None = None
     ) -> None:
-        """where: the address of the process, if two have that key."""
+        """where: the place of the receiving process, if two have that key."""
         sent = message if self._coded is None else encode(message, self._coded)
         arrive: Callable[[Any, Any], None] = self._arrive
         letter: Any = (source, sent)
@@ -419,7 +423,7 @@ class World(Places):
             self._push(self.now_us + delay, arrive, where or to, letter)
 
     def _where(self, actor: Actor, to: NodeId) -> bytes:
-        """The process with that key that the actor sends to: by the address that it knows."""
+        """The place of the process with that key to which the actor sends, by the address that the actor knows."""
         if to not in self.twins or actor.node is None:
             return to
         return (actor.node.overlay.address_of(to) or "").encode() or to

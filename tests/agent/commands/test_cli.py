@@ -79,7 +79,7 @@ class TestUsage:
                 "elf: missing argument 'QUERY', or a usual question with --report NAME; see elf run --help",
             ),
             (["run", "--report", "traffic"], "elf: no file to read; name one, or - for stdin"),
-            (["run", QUERY, "x", "--report", "traffic"], "elf: there are a QUERY and a --report; leave one"),
+            (["run", QUERY, "x", "--report", "traffic"], "elf: QUERY and --report are both given; leave one"),
             (
                 ["run", QUERY, "x", "--since", "2024-05-18", "--until", "2024-05-17"],
                 "elf: --since: 2024-05-18 is not before --until 2024-05-17",

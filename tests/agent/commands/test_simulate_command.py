@@ -97,7 +97,7 @@ class TestFigures:
 
     def test_the_limit_of_a_trees_depth_is_of_one_that_stands(self, report: FleetReport) -> None:
         trees = structs.replace(report.trees, depth_max=3, depth_end=3, depth_limit=3)
-        assert depth(trees) == "3 in the end (limit 3, of trees that stand)"
+        assert depth(trees) == "3 in the end (limit 3, for trees that have formed)"
         deeper = structs.replace(trees, depth_max=4)
         assert depth(deeper) == f"{depth(trees)}; 4 for a while, as trees formed or agents died"
 
@@ -157,13 +157,13 @@ class TestArguments:
             (["--seconds", "1"], "invalid value for '--seconds': expected a whole number from 5 to"),
             (["--jobs", "x"], "invalid value for '--jobs': expected a whole number from 1 to"),
             (["--rate", "0"], "--rate: expected lines per second, above 0 to 10,000, found 0"),
-            (["--rate", "9999", "--seconds", "3600"], "more than 50,000,000 lines; give less"),
+            (["--rate", "9999", "--seconds", "3600"], "more than 50,000,000 lines; reduce"),
             (["--html", "/no/such/folder/page.html"], "--html: no folder '/no/such/folder'"),
             (["--html", "/"], "--html: /: Is a directory; name a file to write"),
             (["--html", "/proc/page.html"], "--html: /proc/page.html: "),
             (
                 ["--replay", "seed.json"],
-                "--replay: the scenario in seed.json says all of its fleet; leave out --nodes",
+                "--replay: the scenario in seed.json defines its whole fleet; leave out --nodes",
             ),
         ],
     )
@@ -202,7 +202,7 @@ class TestReplay:
 
     def test_its_fleet_is_the_scenarios(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["simulate", "--kill", "0", "--replay", "seed.json", "--html", "page.html", "-q"]) == 2
-        said = "--replay: the scenario in seed.json says all of its fleet; leave out --html, --kill"
+        said = "--replay: the scenario in seed.json defines its whole fleet; leave out --html, --kill"
         assert capsys.readouterr().err == f"elf: {said}\n"
 
 

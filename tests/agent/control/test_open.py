@@ -18,6 +18,7 @@ from elf.srt.messages.parameters import Parameters
 from elf.srt.messages.results import LedgerRequest, Put
 from tests.rigs.master_rig import SINK, T0, Rig, file, spec_of
 from tests.rigs.mesh_lines import SECOND, plan_of
+from tests.rigs.quick import QUICK
 
 A = b"A" * 16
 LATE = b"L" * 16
@@ -102,7 +103,7 @@ def test_a_sink_that_a_new_spec_adds_is_asked_at_once_and_gets_what_is_final() -
 
 def test_a_stopped_job_runs_nowhere_and_a_new_number_starts_it_everywhere() -> None:
     job = s.Job(start_us=2 * SECOND, windows=("1 second",), lateness_us=2 * SECOND)
-    run = Run(s.Scenario(seed=1, hosts=5, jobs=(job,), parameters=s.QUICK))
+    run = Run(s.Scenario(seed=1, hosts=5, jobs=(job,), parameters=QUICK))
     world, first = run.world, run.specs[0]
 
     def submit(number: int, stopped: bool) -> None:
@@ -120,7 +121,8 @@ def test_a_stopped_job_runs_nowhere_and_a_new_number_starts_it_everywhere() -> N
     world.run_until(10 * SECOND)
     for seat in seats:
         assert seat.is_stopped
-        assert (seat.master, seat.cores, seat.tree.parent, seat.succession.state) == (None, (), None, None)
+        assert (seat.master, seat.cores, seat.tree.parent) == (None, (), None)
+        assert seat.succession.replica.log.state is None
         assert seat.worker is not None
         assert seat.worker.state is State.ENDED
     world.at(11 * SECOND, partial(submit, 3, False))
@@ -133,7 +135,7 @@ def test_a_stopped_job_runs_nowhere_and_a_new_number_starts_it_everywhere() -> N
     states = [seat.worker.state for seat in again if seat.worker is not None]
     assert len(states) == 5
     assert State.ENDED not in states
-    assert all(seat.tree.rooted for seat in again)
+    assert all(seat.tree.place.rooted for seat in again)
 
 
 @pytest.mark.slow
@@ -145,7 +147,7 @@ def test_who_was_cut_off_when_a_job_was_stopped_or_started_takes_part_again(
     """One host hears of the stop and the start at once, or of the start later than the others."""
     job = s.Job(start_us=2 * SECOND, windows=("1 second",), lateness_us=2 * SECOND)
     away = s.Cut(at_us=cut[0] * SECOND, until_us=cut[1] * SECOND, hosts=(host,))
-    run = Run(s.Scenario(seed=2, hosts=5, jobs=(job,), faults=(away,), parameters=s.QUICK))
+    run = Run(s.Scenario(seed=2, hosts=5, jobs=(job,), faults=(away,), parameters=QUICK))
     world, first = run.world, run.specs[0]
 
     def submit(number: int, stopped: bool) -> None:
@@ -162,7 +164,7 @@ def test_who_was_cut_off_when_a_job_was_stopped_or_started_takes_part_again(
     seats = [each.node.seats[first.id] for each in run.hosts if each.node is not None]
     masters = [seat.master for seat in seats if seat.master is not None]
     assert len(masters) == 1
-    assert all(seat.tree.rooted for seat in seats)
+    assert all(seat.tree.place.rooted for seat in seats)
     workers = [seat.worker for seat in seats if seat.worker is not None]
     assert all(worker.schedule == masters[0].state.schedule for worker in workers)
     assert len(masters[0].state.watermarks) == 5

@@ -214,8 +214,8 @@ def test_a_second_agent_gets_the_pid_of_the_folders_holder(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"ELFJRNL\x01 anything", "journal version 1 of another elf; run that one, or use another state_dir"),
-        (b"ELFJRNL\x09 anything", "journal version 9 of another elf; run that one, or use another state_dir"),
+        (b"ELFJRNL\x01 anything", "journal version 1 is of another version of elf; run that version, or use"),
+        (b"ELFJRNL\x09 anything", "journal version 9 is of another version of elf; run that version, or use"),
         (b"GIF89a whatever", "not a journal of elf"),
     ],
 )

@@ -221,7 +221,7 @@ def test_arguments(tmp_path: Path) -> None:
         ("none.log", "none.log: no such file; check the name"),
         ("*.none", "*.none: no file matches; check the pattern"),
         ("folder", "folder: is a directory; name the files in it, for example 'folder/*.log'"),
-        ("packed.xz", "packed.xz: xz compression is not read; unpack it, or use gzip or zstd"),
+        ("packed.xz", "packed.xz: xz compression is not supported; unpack it, or use gzip or zstd"),
     ],
 )
 def test_what_cannot_be_read_is_one_line(

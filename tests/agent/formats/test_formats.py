@@ -70,7 +70,7 @@ def test_column_types_hold_every_column_and_the_agent() -> None:
         ("%t 100% of", "is not a directive"),
         ("%{%H:%M}t %h", "is not a whole date and time"),
         ("regex:(?P<time>[0-9", "unterminated character set"),
-        ("^(?P<time>.*)$", "stands behind regex:"),
+        ("^(?P<time>.*)$", "write regex: before a regular expression"),
         ("regex:^(\\d+)$", "has no named group"),
         ("regex:^(?P<status>\\d+)$", "no field gives the time"),
         ("log_format main;", "did you mean"),

@@ -160,7 +160,7 @@ def ping(keys: Keys) -> Ping:
 OTHER_VERSION = bytearray(encode(ping(AUTHORITY.issue("x", "agent", NOW_S))))
 OTHER_VERSION[4] += 1
 BAD: dict[str, tuple[Callable[[Keys], bytes], str]] = {
-    "garbage": (lambda keys: b"\xff" * 50, "is the address right"),
+    "garbage": (lambda keys: b"\xff" * 50, "check the address"),
     "truncated": (lambda keys: packet(encode(ping(keys))[:-3]), "Ping"),
     "oversized": (lambda keys: packet()[:6] + struct.pack("<I", 1 << 30) + encode(ping(keys)), "a length of"),
     "another's id": (lambda keys: packet(encode(Ping(Contact(b"x" * 16, 1), 1))), "names"),
@@ -256,9 +256,9 @@ def test_items_that_are_not_believed_are_counted_by_reason(tmp_path: Path) -> No
         await until(lambda: two.a.figure("elf_items_refused_total") == 4)
         assert two.a.figure("elf_items_refused_total", reason="identity") == 2
         assert two.a.figure("elf_items_refused_total", reason="forged") == 2
-        await until(lambda: len(two.a.lines("have no valid signature")) == 1)
+        await until(lambda: len(two.a.lines("their signatures are not valid")) == 1)
         await two.keeps_working()
-        assert len(two.a.lines("have no valid signature")) == 1
+        assert len(two.a.lines("their signatures are not valid")) == 1
         held = directory.get("agent", two.b.keys.id)
         assert held is not None
         assert decode_agent(held).incarnation < 1 << 40
@@ -326,10 +326,10 @@ def test_a_log_shorter_than_its_position_is_reported_and_continues(tmp_path: Pat
     job.lose()
     job.settle()
     assert log.source.counters.beyond == 1
-    (said,) = [text for text in log.source.take_notices() if "are counted, and it holds" in text]
+    (said,) = [text for text in log.source.take_notices() if "are counted, and it now has" in text]
     assert said == (
-        f"access: {server.log}: {at.offset + 100_000} bytes of it are counted, and it holds {at.offset}: it was cut short, or a "
-        "shorter one took its place; reading goes on at its end, and windows say so"
+        f"access: {server.log}: {at.offset + 100_000} bytes of it are counted, and it now has {at.offset}: it was cut short, or "
+        "a shorter one took its place; reading continues at its end, and windows that lack lines do not count this agent"
     )
     assert job.gaps == [slot]
     before = log.source.totals.parsed

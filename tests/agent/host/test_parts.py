@@ -180,7 +180,7 @@ def test_a_clock_that_was_set_back_an_hour_stops_nothing() -> None:
 def test_a_state_dir_belongs_to_one_agent(tmp_path: Path) -> None:
     claim(tmp_path, ME)
     claim(tmp_path, ME)
-    with pytest.raises(StateError, match="counted once more; start it with its own keys"):
+    with pytest.raises(StateError, match="counted again; start the agent with its own keys"):
         claim(tmp_path, node_id(b"another"))
 
 

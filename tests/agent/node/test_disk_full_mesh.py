@@ -20,11 +20,12 @@ from elf.srt.messages.effects import Notice
 from elf.srt.messages.ids import JobId
 from elf.srt.messages.messages import Frame, Held, Message, StateReport
 from elf.srt.messages.results import Put
+from tests.rigs.quick import QUICK
 
 pytestmark = pytest.mark.slow
 
 SECOND = 1_000_000
-SPAN_US = s.QUICK.disk_us_max
+SPAN_US = QUICK.disk_us_max
 
 
 class Story:
@@ -40,7 +41,7 @@ class Story:
             seed=seed,
             hosts=hosts,
             jobs=(job,),
-            parameters=s.QUICK,
+            parameters=QUICK,
             trouble_us=self.free_us + int(then_s * SECOND),
         )
         self.full: list[Actor] = []
@@ -284,5 +285,5 @@ class TestWriteBarrier:
 
 def test_timings_that_leave_no_time_to_replace_a_replica_are_refused() -> None:
     with pytest.raises(ValueError, match="disk_us_max must outlast two transfer_us_max"):
-        replace(s.QUICK, disk_us_max=2 * s.QUICK.transfer_us_max - 1).check()
-    s.QUICK.check()
+        replace(QUICK, disk_us_max=2 * QUICK.transfer_us_max - 1).check()
+    QUICK.check()

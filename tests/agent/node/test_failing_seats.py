@@ -11,6 +11,7 @@ import pytest
 
 from elf.agent.simulator.run import Outcome, Run, simulate
 from elf.agent.simulator.scenario import scenario as s
+from elf.agent.simulator.world.disk import Disk
 from elf.agent.simulator.world.places import EPOCH_US, Actor
 from elf.jobmaster.log.job_state import JobState
 from elf.jobmaster.master.master import Master
@@ -18,6 +19,8 @@ from elf.srt.codec import rosters, wire
 from elf.srt.messages.messages import Bundle
 from elf.srt.messages.parameters import Parameters
 from elf.srt.messages.results import Put
+from tests.rigs.journal_disk import JournalDisk
+from tests.rigs.quick import QUICK
 
 SECOND = 1_000_000
 FAIL_POINTS: tuple[tuple[s.FailPoint, str], ...] = (
@@ -40,7 +43,7 @@ FAIL_POINTS: tuple[tuple[s.FailPoint, str], ...] = (
 
 
 def mesh(
-    *faults: s.AnyFault, parameters: Parameters = s.QUICK, trouble_us: int = 10 * SECOND, hosts: int = 5
+    *faults: s.AnyFault, parameters: Parameters = QUICK, trouble_us: int = 10 * SECOND, hosts: int = 5
 ) -> s.Scenario:
     """Two jobs, of which the first one may fail."""
     job = s.Job(start_us=2 * SECOND, windows=("1 second",) * 8, lateness_us=2 * SECOND)
@@ -62,7 +65,7 @@ def bug(
     return s.Bug(at_us=5 * SECOND, until_us=until_us, job=0, on=on, kind=kind, host=host, once=once)
 
 
-def watched(scenario: s.Scenario, coded: bool = False) -> tuple[Outcome, Run]:
+def watched(scenario: s.Scenario, coded: type[Disk] | None = None) -> tuple[Outcome, Run]:
     runs: list[Run] = []
     return simulate(scenario, prepare=runs.append, coded=coded), runs[0]
 
@@ -84,7 +87,7 @@ def test_the_job_is_exact_after_it_and_no_other_notices() -> None:
 @pytest.mark.parametrize("on", ["message", "tick", "entry"])
 def test_over_bytes_too(on: s.FailPoint) -> None:
     """Records are encoded within the guard, and a new seat starts with those that are read back."""
-    outcome, run = watched(mesh(bug(on)), coded=True)
+    outcome, run = watched(mesh(bug(on)), coded=JournalDisk)
     assert outcome.violation == ""
     assert run.bugs.raised > 0
 
@@ -94,7 +97,7 @@ def test_over_bytes_too(on: s.FailPoint) -> None:
 def test_what_cannot_be_encoded_is_that_jobs_failure_alone(kind: str, once: bool) -> None:
     """No link is reset, though its rosters, which here encode even a single file, were ahead: `Bugs.check_spared`."""
     with patch.object(rosters, "LISTED_MAX", 0):
-        outcome, run = watched(mesh(bug("encode", kind, once=once)), coded=True)
+        outcome, run = watched(mesh(bug("encode", kind, once=once)), coded=JournalDisk)
     assert outcome.violation == ""
     assert run.bugs.raised > 0
 
@@ -120,7 +123,7 @@ def test_windows_of_other_jobs_are_not_later() -> None:
     plain, beside = published(mesh()), published(mesh(bug("tick", "Master"), bug("message", "Bundle")))
     assert plain.keys() == beside.keys()
     late = [beside[window] - plain[window] for window in plain]
-    assert max(late) <= s.QUICK.append_us
+    assert max(late) <= QUICK.append_us
 
 
 def test_an_unplanted_exception_is_a_finding() -> None:
@@ -129,7 +132,7 @@ def test_an_unplanted_exception_is_a_finding() -> None:
         assert simulate(mesh()).violation.startswith("a core failed: KeyError")
 
 
-def after(scenario: s.Scenario, until_us: int, *, coded: bool = False) -> Run:
+def after(scenario: s.Scenario, until_us: int, *, coded: type[Disk] | None = None) -> Run:
     """A run, stopped at that time."""
     run = Run(scenario, coded=coded)
     for host in run.hosts[: scenario.hosts]:
@@ -241,7 +244,7 @@ def test_a_lack_of_memory_or_disk_counts_against_no_neighbour(error: Exception, 
 )
 def test_an_exception_of_encoding_is_reported_as_what_it_is(error: Exception, reason: str) -> None:
     """The senders of the merged bundles are not to blame."""
-    run = after(mesh(), 5 * SECOND, coded=True)
+    run = after(mesh(), 5 * SECOND, coded=JournalDisk)
     failed: list[Exception] = []
     nodes = [actor.node for actor in run.hosts if actor.node is not None]
     for node in nodes:
@@ -286,7 +289,7 @@ def test_a_dropped_seat_gives_its_memory_back() -> None:
     budget = run.world._budget
     before = budget.used
     held = sum(
-        isinstance(seat.succession.state, JobState)
+        isinstance(seat.succession.replica.log.state, JobState)
         for a in run.hosts
         if a.node
         for seat in a.node.seats.values()

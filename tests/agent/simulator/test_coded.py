@@ -7,17 +7,18 @@ from random import Random
 import pytest
 
 from elf.agent.simulator.run import Run, simulate
-from elf.agent.simulator.scenario.drawn import random_scenario
 from elf.agent.simulator.world.places import Actor
 from elf.srt.messages.effects import Notice
 from elf.srt.messages.messages import Frame, Piece
+from tests.rigs.journal_disk import JournalDisk
+from tests.soak.drawn import random_scenario
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("seed", [0, 1, 3, 4, 5])
 def test_mixed_faults_over_bytes(seed: int) -> None:
-    outcome = simulate(random_scenario(seed), coded=True)
+    outcome = simulate(random_scenario(seed), coded=JournalDisk)
     assert outcome.is_exact, f"seed {seed}: {outcome.violation}"
     assert outcome.finals
 
@@ -54,7 +55,7 @@ def test_a_piece_that_cannot_be_decoded_ends_the_link_and_the_mesh_continues(
         monkeypatch.setattr(world, "_read", spoiled)
         world.observers.append(observe)
 
-    outcome = simulate(random_scenario(seed), coded=True, prepare=prepare)
+    outcome = simulate(random_scenario(seed), coded=JournalDisk, prepare=prepare)
     assert notices
     assert all("the link begins anew" in notice.text for notice in notices)
     assert outcome.is_exact, f"seed {seed}: {outcome.violation}"

@@ -9,11 +9,12 @@ import pytest
 
 from elf.agent.disk import journal
 from elf.agent.simulator.run import Run, simulate
-from elf.agent.simulator.scenario.drawn import random_scenario
-from elf.agent.simulator.world.disk import Disk, JournalDisk, torn
+from elf.agent.simulator.world.disk import Disk
 from elf.errors import StateError
 from tests.rigs import wire_values
+from tests.rigs.journal_disk import JournalDisk, torn
 from tests.rigs.wire_values import same
+from tests.soak.drawn import random_scenario
 
 
 def lives(seed: int) -> int:
@@ -73,7 +74,7 @@ def test_agents_whose_last_write_was_torn_start_again_and_results_are_exact() ->
         runs.append(run)
 
     for seed in (1, 3, 6, 14, 19):
-        outcome = simulate(random_scenario(seed), coded=True, prepare=prepare)
+        outcome = simulate(random_scenario(seed), coded=JournalDisk, prepare=prepare)
         assert outcome.is_exact, f"seed {seed}: {outcome.violation}"
         assert outcome.finals
     disks = [host.disk for run in runs for host in run.hosts]

@@ -11,6 +11,7 @@ from elf.agent.simulator.run import Run, simulate
 from elf.agent.simulator.scenario import scenario as s
 from elf.srt.messages.messages import node_of
 from tests.rigs import canary_meshes as meshes
+from tests.rigs.journal_disk import JournalDisk
 
 pytestmark = pytest.mark.slow
 
@@ -33,7 +34,7 @@ def test_lines_of_a_host_count_once_though_another_process_had_its_key(mesh: obj
 
 @pytest.mark.parametrize("seed", range(3))
 def test_over_bytes_too(seed: int) -> None:
-    assert simulate(meshes.twins(seed), coded=True).violation == ""
+    assert simulate(meshes.twins(seed), coded=JournalDisk).violation == ""
 
 
 def test_lines_of_logs_that_two_agents_read_count_twice() -> None:

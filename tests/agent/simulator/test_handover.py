@@ -11,11 +11,14 @@ import pytest
 from elf.agent.simulator.checks.oracle import Violation, groups_of
 from elf.agent.simulator.run import Run
 from elf.agent.simulator.scenario import scenario as s
+from elf.agent.simulator.world.disk import Disk
 from elf.agent.simulator.world.places import EPOCH_US
 from elf.agent.simulator.world.sources import LINE_BYTES, Traffic
 from elf.jobmaster.log import handover
 from elf.jobmaster.log.handover import Unshared
 from tests.rigs.canary_meshes import MASTER, MS, SECOND, mesh
+from tests.rigs.journal_disk import JournalDisk
+from tests.rigs.quick import QUICK
 
 pytestmark = pytest.mark.slow
 
@@ -33,11 +36,11 @@ def parted(seed: int, *, children: int, deleted: bool) -> tuple[s.Scenario, tupl
     if deleted:
         faults += [s.Lose(at_us=until - 200 * MS, host=host, loss="all") for host in side]
     traffic = Traffic(lines_per_s=20.0, keys=5, late_share=0.0, rotate_us=rng.choice((0, 3 * SECOND)))
-    parameters = msgspec.structs.replace(s.QUICK, children_max=children)
+    parameters = msgspec.structs.replace(QUICK, children_max=children)
     return mesh(seed, faults, trouble_us=until, traffic=traffic, parameters=parameters), side
 
 
-def lost_lines(scenario: s.Scenario, side: tuple[int, ...], *, coded: bool = False) -> int:
+def lost_lines(scenario: s.Scenario, side: tuple[int, ...], *, coded: type[Disk] | None = None) -> int:
     """Lines that had long been read when their files were deleted, and are in no window in the end. The oracle holds every window
     against what the log says of the files."""
     run = Run(scenario, coded=coded)
@@ -65,7 +68,7 @@ def test_in_a_long_partition_they_are_joined() -> None:
     scenario, side = parted(0, children=2, deleted=True)
     parameters = msgspec.structs.replace(scenario.parameters, handover_bytes_max=20_000)
     with patch.object(handover, "joined", wraps=handover.joined) as joined:
-        lost = lost_lines(msgspec.structs.replace(scenario, parameters=parameters), side, coded=True)
+        lost = lost_lines(msgspec.structs.replace(scenario, parameters=parameters), side, coded=JournalDisk)
     assert joined.called
     assert lost == 0
 

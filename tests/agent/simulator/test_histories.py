@@ -23,6 +23,7 @@ from elf.srt.messages.parameters import Parameters
 from elf.srt.messages.results import LedgerReport
 from tests.rigs.master_rig import BALLOT, PARAMETERS, SINK, T0, Rig, file, spec_of
 from tests.rigs.mesh_lines import SECOND, plan_of, version_of
+from tests.rigs.quick import QUICK
 
 pytestmark = pytest.mark.slow
 
@@ -70,7 +71,7 @@ def leaving_as_all_logs_are_lost(seed: int) -> str:
         hosts=8,
         jobs=(s.Job(start_us=2 * SECOND, windows=("1 second",), lateness_us=2 * SECOND),),
         faults=(s.Part(at_us=7 * SECOND, host=5),),
-        parameters=s.QUICK,
+        parameters=QUICK,
         trouble_us=12 * SECOND,
     )
     outcome = simulate(scenario, prepare=prepare)
@@ -201,7 +202,7 @@ def test_a_stopped_job_is_stopped_everywhere(restarted: bool) -> None:
         hosts=5,
         jobs=(s.Job(start_us=2 * SECOND, windows=("1 second",), lateness_us=2 * SECOND),),
         faults=(away,),
-        parameters=s.QUICK,
+        parameters=QUICK,
     )
     run = Run(scenario)
     world = run.world
@@ -229,7 +230,7 @@ def test_rule_6_a_replica_that_writes_nothing_is_replaced() -> None:
         seed=1,
         hosts=8,
         jobs=(s.Job(start_us=2 * SECOND, windows=("1 second",), lateness_us=2 * SECOND),),
-        parameters=s.QUICK,
+        parameters=QUICK,
         trouble_us=20 * SECOND,
     )
     committed: list[int] = []
@@ -246,7 +247,7 @@ def test_rule_6_a_replica_that_writes_nothing_is_replaced() -> None:
             run.world.fill_disk(run.world.actors[next(iter(replication.peers))], True)
 
         def look() -> None:
-            state = seat().succession.state
+            state = seat().succession.replica.log.state
             assert isinstance(state, JobState)
             committed.append(state.index)
 

@@ -24,6 +24,7 @@ from elf.srt.messages.effects import Notice
 from elf.srt.messages.ids import NodeId, job_id, node_id
 from elf.srt.messages.messages import CLOSED, COUNT_MAX, FIRST, LIFE_MAX, Bundle, Message, Slot, Span
 from elf.srt.messages.parameters import SECOND, Parameters
+from tests.rigs.journal_disk import JournalDisk
 from tests.rigs.master_rig import spec_of
 from tests.rigs.mesh_lines import part_of, plan_of
 from tests.rigs.wire_values import message
@@ -37,8 +38,8 @@ LINE_BYTES = 100  # of virtual logs
 class Mesh:
     """Agents of a simulated mesh with one job, and their notices for operators."""
 
-    def __init__(self, nodes: int = 3, *, coded: bool = True, seconds: int = 90) -> None:
-        self.world = World(1, Parameters(), coded=coded)
+    def __init__(self, nodes: int = 3, *, seconds: int = 90) -> None:
+        self.world = World(1, Parameters(), coded=JournalDisk)
         self.notices: list[tuple[str, Notice]] = []
         self.world.observers.append(self._observe)
         seeds: list[m.Contact] = []
@@ -207,9 +208,9 @@ def test_rows_of_no_lines_and_promises_for_others_are_refused_and_reported() -> 
     assert rows.ops == tuple(panes.ops)
     mesh.lie(victim.id, {slot: (at, at, 0)}, parts={version: rows})
     assert [name for name, _ in mesh.told("unsound")] == [actor.name]
-    assert "rows of no line" in mesh.told("unsound")[0][1]
+    assert "rows, but no lines" in mesh.told("unsound")[0][1]
     mesh.lie(victim.id, {slot: (at, at + 1, 0)}, lagging={b"x" * 16: 0})
-    assert "not in it" in mesh.told("unsound")[1][1]
+    assert "of which it has no lines" in mesh.told("unsound")[1][1]
     mesh.lie(victim.id, {}, parts={version: rows})
     assert mesh.places()[slot] == before[slot]
     assert master.state.index >= index

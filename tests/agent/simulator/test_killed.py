@@ -14,6 +14,7 @@ from elf.agent.simulator.world.places import Actor
 from elf.agent.simulator.world.sources import Traffic
 from elf.agent.simulator.world.world import World
 from elf.srt.messages.parameters import Parameters
+from tests.soak.census import counted
 
 pytestmark = pytest.mark.slow
 
@@ -65,14 +66,14 @@ def test_a_killed_masters_job_resumes_within_half_a_second_and_a_dead_hosts_afte
 ) -> None:
     for process in (True, False):
         puts, prepare = watched()
-        outcome = simulate(scenario(crash(process), seed=seed), prepare=prepare)
+        outcome, counts = counted(scenario(crash(process), seed=seed), prepare=prepare)
         assert outcome.violation == ""
         if process:
             assert pause_us(puts) < 500 * MS
-            assert outcome.went["process: its end is seen"] == 4
+            assert counts["process: its end is seen"] == 4
         else:
             assert pause_us(puts) > DETECTION_US
-            assert outcome.went.get("process: its end is seen", 0) == 0
+            assert counts.get("process: its end is seen", 0) == 0
 
 
 def test_a_master_that_is_known_to_have_ended_left_no_window_in_doubt() -> None:
@@ -90,16 +91,18 @@ def test_a_master_that_is_known_to_have_ended_left_no_window_in_doubt() -> None:
 
 def test_who_is_separated_from_the_host_sees_nothing() -> None:
     cut = s.Cut(at_us=KILL_US - 100 * MS, until_us=BACK_US, hosts=(0, 1))
-    outcome = simulate(scenario(cut, s.Crash(at_us=KILL_US, until_us=BACK_US, target="host", process=True)))
+    outcome, counts = counted(
+        scenario(cut, s.Crash(at_us=KILL_US, until_us=BACK_US, target="host", process=True))
+    )
     assert outcome.violation == ""
-    assert outcome.went["process: its end is seen"] == 1
+    assert counts["process: its end is seen"] == 1
 
 
 def test_a_process_that_is_back_at_once_is_a_restart_to_everybody() -> None:
-    outcome = simulate(scenario(crash(True, KILL_US + 1)))
+    outcome, counts = counted(scenario(crash(True, KILL_US + 1)))
     assert outcome.violation == ""
-    assert outcome.went["process: a later life answers"] == 4
-    assert outcome.went.get("process: its end is seen", 0) == 0
+    assert counts["process: a later life answers"] == 4
+    assert counts.get("process: its end is seen", 0) == 0
 
 
 def test_a_paused_agent_sees_it_when_it_resumes() -> None:
@@ -127,9 +130,9 @@ def test_a_rolling_restart_of_all_processes_is_exact() -> None:
         s.Crash(at_us=at, until_us=at + 300 * MS, target="host", host=host, process=True)
         for host, at in moments
     ]
-    outcome = simulate(scenario(*kills))
+    outcome, counts = counted(scenario(*kills))
     assert outcome.violation == ""
-    assert outcome.went["process: its end is seen"] == 20
+    assert counts["process: its end is seen"] == 20
 
 
 def test_a_transcript_shows_it() -> None:

@@ -42,7 +42,7 @@ def check_untimed(run: Run) -> None:
     logs it was handed on from; and none of others."""
     broken = run.hosts[BROKEN].id
     states = [
-        seat.succession.state
+        seat.succession.replica.log.state
         for host in run.hosts
         if host.node is not None
         for seat in host.node.seats.values()

@@ -11,13 +11,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from elf.agent.simulator.census import name_of, table
 from elf.agent.simulator.checks.oracle import ALWAYS, Log, Oracle, Server, Stretch, Violation, groups_of
 from elf.agent.simulator.run import Outcome, Run, simulate
 from elf.agent.simulator.scenario import scenario as s
-from elf.agent.simulator.scenario.drawn import random_scenario
 from elf.agent.simulator.scenario.scenario import Job, Scenario, decode
-from elf.agent.simulator.shrink import shrink, without_host, without_job
 from elf.agent.simulator.transcript import EventText, seconds, transcript
 from elf.agent.simulator.world.network import Network, Weather
 from elf.agent.simulator.world.places import EPOCH_US
@@ -28,12 +25,16 @@ from elf.jobmaster.master.intake import Intake
 from elf.srt.messages import messages as m
 from elf.srt.messages import results as r
 from elf.srt.messages.ids import job_id, node_id, short
+from tests.rigs.quick import QUICK
+from tests.soak.census import counted, name_of, table
+from tests.soak.drawn import random_scenario
+from tests.soak.shrink import shrink, without_host, without_job
 
 pytestmark = pytest.mark.slow
 
 SECOND = 1_000_000
 JOB = Job(start_us=2 * SECOND, windows=("2 seconds", "3 seconds"), lateness_us=2 * SECOND)
-CALM = Scenario(seed=1, hosts=4, jobs=(JOB,), parameters=s.QUICK, trouble_us=6 * SECOND)
+CALM = Scenario(seed=1, hosts=4, jobs=(JOB,), parameters=QUICK, trouble_us=6 * SECOND)
 
 
 # The same seed, the same trace.
@@ -43,7 +44,7 @@ CALM = Scenario(seed=1, hosts=4, jobs=(JOB,), parameters=s.QUICK, trouble_us=6 *
 def test_the_same_seed_gives_the_same_trace_whatever_python_hashes() -> None:
     program = (
         "from elf.agent.simulator.run import simulate\n"
-        "from elf.agent.simulator.scenario.drawn import random_scenario\n"
+        "from tests.soak.drawn import random_scenario\n"
         "print(*(simulate(random_scenario(seed)).digest for seed in (3, 4)))"
     )
     traces = [
@@ -106,12 +107,11 @@ def test_a_simulation_counts_its_faults_and_paths() -> None:
     lose = s.Lose(at_us=5_500_000, host=2, loss="all")
     away = s.Pause(at_us=5_200_000, until_us=6 * SECOND, host=2)
     scenario = msgspec.structs.replace(CALM, faults=(crash, away, lose), trouble_us=9 * SECOND)
-    outcome = simulate(scenario)
+    outcome, went = counted(scenario)
     assert outcome.violation == ""
-    went = outcome.went
     assert went["fault: crash of master"] == went["fault: logs deleted, all"] == 1
     assert went["worker: lines are lost"] >= 1
-    assert went["worker: asks for its places"] >= CALM.hosts
+    assert went["worker: requests its positions"] >= CALM.hosts
     assert went["window: final, less than whole"] >= 1
     assert "worker: lines are lost " in table([went])
 
@@ -137,9 +137,9 @@ def test_a_loss_that_no_window_reports_is_caught(monkeypatch: pytest.MonkeyPatch
 
 def test_a_sink_that_comes_back_with_its_lake_alone_gets_higher_revisions() -> None:
     away = s.SinkCrash(at_us=6 * SECOND, until_us=7 * SECOND, sink=0, keeps="lake")
-    outcome = simulate(msgspec.structs.replace(CALM, faults=(away,), trouble_us=9 * SECOND, sinks=2))
+    outcome, went = counted(msgspec.structs.replace(CALM, faults=(away,), trouble_us=9 * SECOND, sinks=2))
     assert outcome.violation == ""
-    assert outcome.went["sink: refuses a master"] >= 1
+    assert went["sink: refuses a master"] >= 1
 
 
 # The oracle.
@@ -482,7 +482,7 @@ def test_a_violation_is_shown_in_the_transcripts_terms_and_as_it_was_found(
     web1, job = short(node_id(b"web1")), short(job_id("job0"))
     start = EPOCH_US + 2 * SECOND
     found = (
-        f"job {job} version 3e4be5 window {start} revision 1.{web1}.3: speaks for "
+        f"job {job} version 3e4be5 window {start} revision 1.{web1}.3: covers "
         f"[{start + 500_000}, {start + 2 * SECOND}) outside of it"
     )
 
@@ -491,7 +491,7 @@ def test_a_violation_is_shown_in_the_transcripts_terms_and_as_it_was_found(
 
     monkeypatch.setattr("elf.agent.simulator.transcript.simulate", wrong)
     last = transcript(CALM)[1].splitlines()[-2:]
-    told = "job job0 version 3e4be5 window [2, …) revision 1.web1.3: speaks for [2.5, 4) outside of it"
+    told = "job job0 version 3e4be5 window [2, …) revision 1.web1.3: covers [2.5, 4) outside of it"
     assert last[0].split(maxsplit=1)[1] == told
     assert last[1] == f"  as found  {found}"
 

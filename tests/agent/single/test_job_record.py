@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elf.agent.disk.journal import Journal, whole_frames
+from elf.agent.disk.journal import Journal
 from elf.agent.formats.formats import column_types, resolve
 from elf.agent.single import live
 from elf.agent.single.job_record import Changes, JobRecord, whole
@@ -21,6 +21,7 @@ from elf.cbt.budget import Budget
 from elf.jobmaster.compile.query import compile as compile_query
 from elf.jobmaster.windows.windows import WindowsState
 from tests.agent.single.test_live_spared import Keep, Rig, line
+from tests.rigs.journal_disk import whole_frames
 
 SECONDS = "SELECT window, count(*) AS n FROM access GROUP BY window(time, '1 second')"
 TOTAL = "SELECT status, count(*) AS n FROM access GROUP BY status"

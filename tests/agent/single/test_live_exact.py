@@ -360,10 +360,10 @@ def test_lines_that_cannot_be_parsed_at_all_are_reported_once(tmp_path: Path) ->
     assert look(35, 60, 0) is None
     told = look(41, 40, 0)
     assert told == (
-        "access: none of the last 100 lines could be read: separator missing; see where with: elf parse /var/log/access.log"
+        "access: none of the last 100 lines could be parsed: separator missing; see where with: elf parse /var/log/access.log"
     )
     assert look(60, 100, 0) is None
-    assert look(80, 100, 1) == "access: lines can be read again"
+    assert look(80, 100, 1) == "access: lines can be parsed again"
 
 
 def test_an_undetectable_format_is_reported_once_and_tried_again_with_more_lines() -> None:

@@ -333,7 +333,7 @@ def test_a_deleted_log_is_named_with_what_to_do(tmp_path: Path) -> None:
     (text,) = world.log.source.problems
     assert text in said
     assert text.startswith(
-        f"access: a log file of this source, counted up to byte {offset}, is nowhere in its folders: it was deleted, emptied"
+        f"access: a log file of this source, counted up to byte {offset}, is missing from its folders: it was deleted, emptied"
     )
     assert all(len(job.gaps) == 1 for job in world.jobs)
 
@@ -349,7 +349,7 @@ def test_an_archive_that_cannot_be_read_is_named(tmp_path: Path, ending: str) ->
     said = told(world)
     (text,) = world.log.source.problems
     assert text in said
-    assert f"what is there may be the rest of it ({plain}{ending}: " in text
+    assert f"these files may contain the rest of it ({plain}{ending}: " in text
     assert all(len(job.gaps) == 1 for job in world.jobs)
 
 
@@ -384,7 +384,7 @@ def test_a_log_that_was_cut_short_is_reported_without_blame(tmp_path: Path, is_r
     (text,) = world.log.source.problems
     assert text in said
     assert f"{world.server.log}: " in text
-    assert ("no line begins there any more" in text) is is_refilled
+    assert ("no line begins at that offset now" in text) is is_refilled
     assert "it was cut short, or a shorter one took its place" in text
     assert not any("another agent" in each for each in said)
 
@@ -419,7 +419,7 @@ def test_logs_that_begin_alike_are_never_confused(
         world.rotation.run()
         begin()
     said = told(world)
-    assert any("begin with one and the same line" in text for text in said)
+    assert any("begin with the same line" in text for text in said)
     for job in world.jobs:
         assert job.gaps
         assert counted(job) <= lines_of(world)
@@ -562,7 +562,7 @@ def test_an_archive_that_is_damaged_after_it_was_read_is_a_gap_of_jobs_that_had_
     total, before = counted(ahead), counted(behind)
     assert data[:middle].count(b"\n") + 20 <= before < total
     (text,) = log.source.problems
-    assert f"{archive}: damaged behind byte " in text
+    assert f"{archive}: damaged after byte " in text
     assert [each for each in log.source.take_notices() if "damaged" in each] == [text]
     behind.settle()
     assert counted(behind) == before

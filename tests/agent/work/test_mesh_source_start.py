@@ -13,7 +13,8 @@ import pytest
 
 from elf.agent.control import protocol as w
 from elf.agent.work.file_notes import Notes
-from elf.agent.work.mesh_source import LOST_STATE
+from elf.agent.work.reading import LOST_STATE
+from elf.srt.messages.messages import CLOSED, GAP, Position
 from tests.rigs.agents.mesh_rig import WINDOW_S, Agent, Fleet, line, wait_until
 from tests.rigs.agents.seen import totals_of
 from tests.rigs.mesh_log_rig import ME, SECOND, Job, Log, Server, check_exact, line_of, plan_of
@@ -229,6 +230,23 @@ def test_a_mesh_that_knew_the_agent_before_hears_that_lines_are_lacking(
     assert not new.gaps
 
 
+def test_lacking_lines_that_are_reported_once_more_are_not_searched_for_as_a_file(
+    server: Server, tmp_path: Path
+) -> None:
+    """A worker whose bundles did not fit goes back to the position of the gap, where that is not closed."""
+    log = Begun(server, tmp_path / "state")
+    server.write(20)
+    job = Job(log, ONE)
+    job.settle()
+    slot = (ME, LOST_STATE, 0)
+    job.at = job.committed | {slot: Position(0)}
+    log.source.forget(job.id)
+    cut = job.read()
+    assert cut.spans[slot] == (0, 0, GAP | CLOSED)
+    assert cut.caught_up
+    assert log.source.problems == ()
+
+
 def test_where_nothing_was_passed_over_nothing_is_lacking(server: Server, tmp_path: Path) -> None:
     log = Begun(server, tmp_path / "state")
     log.source.state_was_lost()
@@ -305,7 +323,11 @@ def test_real_agents_say_that_a_lost_disk_lacks_lines(tmp_path: Path) -> None:
             shutil.rmtree(a1.folder / "state")
             a1.start()
             fleet.wait_joined()
-            wait_until(lambda: "windows that lack such lines say so" in a1.said(), "it says nothing", 60)
+            wait_until(
+                lambda: "windows that lack such lines do not count this agent" in a1.said(),
+                "it says nothing",
+                60,
+            )
             for agent in fleet.agents:
                 agent.write([line(time.time() + 2 * WINDOW_S + 5, 200, 1)])
             seen.wait(lambda: start in seen.final_starts)

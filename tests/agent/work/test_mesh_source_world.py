@@ -11,9 +11,10 @@ import pytest
 from elf.agent.simulator import mesh as meshes
 from elf.agent.simulator import run as runs
 from elf.agent.simulator.scenario import scenario as s
-from elf.agent.simulator.scenario.drawn import random_scenario
 from elf.agent.simulator.world.sources import Traffic
 from tests.rigs.mesh_log_world import SECOND, WrittenSource, follow_lives
+from tests.rigs.quick import QUICK
+from tests.soak.drawn import random_scenario
 
 TRAFFIC = Traffic(lines_per_s=40.0, rotate_us=6 * SECOND, keys=8)
 
@@ -38,7 +39,7 @@ def exact(scenario: s.Scenario) -> runs.Outcome:
 
 def test_a_quiet_mesh_is_exact() -> None:
     job = s.Job(start_us=2 * SECOND, windows=("2 seconds",), lateness_us=4 * SECOND)
-    exact(s.Scenario(seed=1, hosts=3, jobs=(job,), parameters=s.QUICK, traffic=TRAFFIC))
+    exact(s.Scenario(seed=1, hosts=3, jobs=(job,), parameters=QUICK, traffic=TRAFFIC))
 
 
 @pytest.mark.parametrize("seed", range(2))

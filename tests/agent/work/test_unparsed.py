@@ -46,7 +46,7 @@ def test_trouble_is_reported_with_its_fraction_until_lines_parse_again() -> None
     assert unparsed.share == 1.0
     assert unparsed.sample == "one"
     totals.lines, totals.parsed = 60, 25
-    assert unparsed.look(3 * EVERY_US, totals, "a.log", second) == "access: lines can be read again"
+    assert unparsed.look(3 * EVERY_US, totals, "a.log", second) == "access: lines can be parsed again"
     assert unparsed.trouble == ""
 
 

@@ -253,6 +253,20 @@ def test_foreign_bytes_are_refused() -> None:
             plans.decode(data)
 
 
+def test_a_refusal_quotes_a_peer_on_one_short_line() -> None:
+    good = plans.encode(compiled(SMALL))
+    for text in (b"colu\nn", b"col\x1bmn", b"\nolumn"):
+        broken = good.replace(b"column", text, 1)
+        with pytest.raises(PeerError) as caught:
+            plans.decode(broken)
+        assert str(caught.value).isprintable()
+    named = msgspec.structs.replace(compiled(SMALL), order=())
+    keys = tuple(msgspec.structs.replace(key, name="\n" * 4_000) for key in named.keys)
+    wrong = check.problem(msgspec.structs.replace(named, keys=keys))
+    assert wrong.isprintable()
+    assert len(wrong) < 200
+
+
 def accepted(data: bytes) -> None:
     """Whatever decodes is fit to run."""
     try:

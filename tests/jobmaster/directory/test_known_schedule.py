@@ -20,6 +20,7 @@ from elf.jobmaster.log.schedule import next_number
 from elf.srt.messages.ids import node_id
 from elf.srt.messages.messages import Ballot, Item, Line, Schedule
 from elf.srt.messages.parameters import Parameters
+from tests.rigs.quick import QUICK
 
 SECOND = 1_000_000
 T0 = 1_700_000_000 * SECOND
@@ -172,7 +173,7 @@ def test_rule_8_a_log_that_is_lost_with_all_replicas_keeps_each_windows_version(
         jobs=(s.Job(start_us=2 * SECOND, windows=WINDOWS, lateness_us=SECOND),),
         faults=(*changes, s.Crash(at_us=lost_us, target="circle", job=0, wipe=True)),
         traffic=Traffic(lines_per_s=10.0, rotate_us=3 * SECOND),
-        parameters=s.QUICK,
+        parameters=QUICK,
         trouble_us=lost_us + 8 * SECOND,
     )
     seen: dict[str, Any] = {}

@@ -166,7 +166,7 @@ def test_every_answer_ends_one_and_the_last_reports_the_outcome() -> None:
     made.step(Commit(JOB, (2, B), (one.id,)), 1)
     (notice,) = made.step(Split(JOB, (2, B), two.id, (), ()), 2)
     assert isinstance(notice, Notice)
-    assert "the other side's master has 1 now, 1 did not fit" in notice.text
+    assert "the other side's master has 1 now; 1 did not fit" in notice.text
     assert made.is_empty
     made.check()
 

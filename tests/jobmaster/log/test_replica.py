@@ -13,6 +13,7 @@ from elf.jobmaster.log.replica import Replica
 from elf.jobmaster.log.replication import Replication
 from elf.srt.messages.effects import Effect, Post, Write
 from elf.srt.messages.messages import NO_BALLOT, Append, Fetch, Held, Install, StateReport
+from elf.srt.messages.parameters import Parameters
 from tests.rigs.succession_world import JOB, ListState, read_back
 
 A, B = bytes(15) + b"\1", bytes(15) + b"\2"
@@ -145,8 +146,8 @@ def test_a_log_that_is_not_served_yet_proves_nothing_after_a_link_reset_either()
     for node in (master, peer):
         node.promise(TWO)
     master.log.raised(TWO)
-    replication = Replication(master, A, TWO, 20_000, {B: 3})
-    first = answer(replication.present([B]))
+    replication = Replication(master, A, TWO, Parameters(), {B: 3})
+    first = answer(replication.present([B], 0, 0))
     assert answer(peer.append(A, first)) == Held(JOB, TWO, 3)
     replication.held(B, 3)
     peer.append(A, answer(replication.link_reset(B)))
@@ -160,9 +161,9 @@ def test_a_replica_with_less_than_it_acknowledged_does_not_count_until_it_has_th
     """Its folder was restored: if the entries are part of the master's state by now, it gets the whole log again."""
     master = holding("abc")
     master.log.commit(3)
-    replication = Replication(master, A, ONE, 20_000, {B: 0})
+    replication = Replication(master, A, ONE, Parameters(), {B: 0})
     replication.held(A, 3)
-    replication.present([B])
+    replication.present([B], 0, 0)
     replication.held(B, 3)
     assert (replication.everywhere(), replication.peers[B].held) == (3, 3)
     assert isinstance(answer(replication.held(B, 1)), Install)

@@ -10,12 +10,13 @@ LOOK_US = 6_000_000
 
 def looks_until_able(failures: ReplicaFailures) -> int:
     """A lacks entry 1 at two looks; returns for how many more it is left out then."""
+    failures.neighbours([A, B])
     failures.look({A: 0, B: 1}, 1)
     assert failures.usable([A, B]) == [A, B]
     failures.look({A: 0, B: 1}, 1)
     looks = 0
     while failures.usable([A, B]) == [B]:
-        failures.check([A, B])
+        failures.check()
         failures.look({B: 1}, 1)
         looks += 1
     return looks
@@ -59,19 +60,19 @@ def test_it_looks_while_replicas_are_behind_or_stuck() -> None:
 
 def test_losses_count_missing_nodes_until_none_is_missing() -> None:
     failures = ReplicaFailures(ME, LOOK_US)
-    failures.note_lost([ME, b"", A], [A, B])
-    assert failures.losses == 0, "it only made room"
-    failures.note_lost([A], [B])
-    failures.note_lost([A], [B])
-    assert failures.losses == 1
-    failures.note_lost([B, C], [A])
-    assert failures.losses == 3
-    failures.note_lost([], [A, B, C])
-    assert failures.losses == 0
-    failures.note_lost([C], [A, B])
-    assert failures.losses == 4
-    failures.check([A, B])
+
+    def lose(nodes: list[bytes], neighbours: list[bytes]) -> int:
+        failures.neighbours(neighbours)
+        failures.note_lost(nodes)
+        failures.check()
+        return failures.losses
+
+    assert lose([ME, b"", A], [A, B]) == 0, "it only made room"
+    assert [lose([A], [B]), lose([A], [B])] == [1, 1]
+    assert lose([B, C], [A]) == 3
+    assert lose([], [A, B, C]) == 0
+    assert lose([C], [A, B]) == 4
     for _ in range(2):
         failures.look({A: 0}, 1)
-    failures.note_lost([A], [A, B])
+    failures.note_lost([A])
     assert failures.losses == 5, "stuck is not here"

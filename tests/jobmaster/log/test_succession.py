@@ -9,6 +9,7 @@ import pytest
 
 from elf.errors import InternalError
 from elf.jobmaster.log import job_log
+from elf.jobmaster.log.answers import Answers
 from elf.jobmaster.log.job_log import Promise
 from elf.jobmaster.log.phases import Phase, Role, Serve, StepDown
 from elf.jobmaster.log.replica import Replica
@@ -74,7 +75,7 @@ CANARIES: list[tuple[str, Any, str, Any]] = [
     ("6: commits what only the own disk holds", Replication, "everywhere", lambda self: self.durable),
     ("7: keeps its promises in memory only", Replica, "promise", promise_from_memory),
     ("7: compares the epoch only", Replica, "outranks", staticmethod(outranks_by_epoch_only)),
-    ("7: takes its own log instead of the highest", Succession, "best", lambda self: self.me),
+    ("7: takes its own log instead of the highest", Answers, "best", lambda self, own: self._me),
     (
         "7: a claim counts before it is committed",
         job_log,
@@ -287,7 +288,7 @@ def serve_with(me: Succession, replica: NodeId) -> Ballot:
     me.step(me.me, Held(JOB, ballot, 0), 0)
     me.step(replica, Held(JOB, ballot, 0), 0)
     assert me.role is Role.SERVING
-    assert me.take_changes() == [Serve(ballot, me.state, 0, True)]  # type: ignore[arg-type]
+    assert me.news.take_changes() == [Serve(ballot, me.replica.log.state, 0, True)]  # type: ignore[arg-type]
     return ballot
 
 
@@ -329,9 +330,9 @@ def test_entries_within_append_us_leave_in_one_message() -> None:
     [append] = messages(effects, Append)
     assert (append.first, append.entries) == (1, ("x", "y"))
     me.step(B, Held(JOB, ballot, 2), 0)
-    assert me.take_committed() == []
+    assert me.news.take_committed() == []
     me.step(A, Held(JOB, ballot, 2), 0)
-    assert me.take_committed() == [(1, "x"), (2, "y")]
+    assert me.news.take_committed() == [(1, "x"), (2, "y")]
     assert messages(me.tick(10**9), Append) == [Append(JOB, ballot, 3, (), 2)]
 
 
@@ -341,7 +342,7 @@ def test_a_refusal_with_a_higher_ballot_makes_it_step_down() -> None:
     me.propose("lost", 0)
     me.step(B, Held(JOB, (9, C), -1, refused=True), 0)
     assert me.propose("in vain", 0) == 1
-    assert me.take_changes() == [StepDown(ballot)]
+    assert me.news.take_changes() == [StepDown(ballot)]
     assert (me.highest, me.phase) == ((9, C), Phase.QUERY)
     assert me.replica.log.index == 0
     with pytest.raises(InternalError, match="does not serve"):
@@ -404,7 +405,7 @@ def test_a_late_report_of_a_longer_log_is_not_ignored() -> None:
     me.step(B, Install(JOB, me.ballot, 3, ("a", "b", "c"), (1, C), ("d",)), now)
     me.step(A, Held(JOB, me.ballot, 4), now)
     me.step(B, Held(JOB, me.ballot, 4), now)
-    [serve] = me.take_changes()
+    [serve] = me.news.take_changes()
     assert isinstance(serve, Serve)
     assert (serve.index, serve.fresh) == (4, False)
 
@@ -424,7 +425,7 @@ def test_a_former_master_that_promises_hands_its_log_on(
         me.step(teller, StateReport(JOB, ballot, max(ballot, (1, B)), last, 3 if last == (1, B) else 2), 0)
     for node in (A, teller):
         me.step(node, Held(JOB, (2, A), 3), 0)
-    [serve] = me.take_changes()
+    [serve] = me.news.take_changes()
     assert isinstance(serve, Serve)
     assert (serve.index, serve.handed_on) == (3, handed_on)
 

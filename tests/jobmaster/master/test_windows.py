@@ -85,7 +85,7 @@ def test_a_new_masters_first_bundles_are_published_without_waiting_for_an_emit_i
     watches_first: bool,
 ) -> None:
     rig = Rig()
-    rig.master.is_watched = False
+    rig.shown.is_watched = False
     watch = Watch(rig.spec.id, B, 1, T0, 0, (0, b""), 0, ())
     rig.tick(SECOND)
     if watches_first:

@@ -37,6 +37,7 @@ from elf.srt.messages.messages import FIRST, Line
 from elf.srt.messages.results import NO_ROWS, WITHDRAWN, LedgerRequest, PaneParts, Put, Shown
 from tests.rigs.master_rig import PARAMETERS, SINK, T0, Rig, file, spec_of
 from tests.rigs.mesh_lines import SECOND, LogLine, part_of, plan_of, version_of
+from tests.rigs.quick import QUICK
 from tests.sinks import lake_states
 
 A, B = b"A" * 16, b"B" * 16
@@ -227,7 +228,7 @@ def run_of(
         jobs=(s.Job(start_us=2 * SECOND, windows=("1 second", "2 seconds/1 second"), lateness_us=SECOND),),
         faults=tuple(faults),
         traffic=Traffic(lines_per_s=10.0, rotate_us=3 * SECOND),
-        parameters=s.QUICK,
+        parameters=QUICK,
         trouble_us=20 * SECOND,
         rest_us=20 * SECOND,
     )

@@ -138,14 +138,14 @@ def test_small_windows_of_the_job_are_published_while_a_large_one_is_read(
 @pytest.mark.usefixtures("small_steps")
 def test_contents_that_are_never_fetched_are_dropped() -> None:
     rig = rig_with()
-    rig.master.is_watched = True
+    rig.shown.is_watched = True
     contents = rig.master.publication.contents
     for _ in range(100):
         pace(rig, 5_000)
         if contents.reading is not None:
             break
     assert contents.reading is not None
-    rig.master.is_watched = False
+    rig.shown.is_watched = False
     rig.master.outbox.with_open = False
     pace(rig, 5 * SECOND)
     assert rig.master.publication.contents.reading is None

@@ -171,7 +171,7 @@ def test_damaged_records_are_reported(number: int) -> None:
     [
         (b"", "does not start"),
         (b"ELFM\x01\x01", "does not start"),
-        (b"ELFD\x02\x01", "record version 2 of another elf, this one reads 1"),
+        (b"ELFD\x02\x01", "record version 2 is of another version of elf, this one reads 1"),
         (b"ELFD\x01\x63", "unknown kind 99"),
         (b"ELFD\x01\x01\xc1", "a damaged record"),
     ],

@@ -149,8 +149,8 @@ def test_random_bytes_are_refused() -> None:
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (b"", "does not start"),
-        (b"ELFR\x01\x01", "does not start"),
+        (b"", "first bytes"),
+        (b"ELFR\x01\x01", "first bytes"),
         (b"ELFM\x02\x01\x90", "wire version 2, this build uses 1; upgrade"),
         (b"ELFM\x00\x01\x90", "wire version 0"),
         (b"ELFM\x01\xff\x90", "unknown kind 255"),

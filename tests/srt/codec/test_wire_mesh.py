@@ -8,7 +8,6 @@ import msgspec
 import pytest
 
 from elf.agent.simulator.run import Run, simulate
-from elf.agent.simulator.scenario.drawn import random_scenario
 from elf.agent.simulator.world.disk import Disk, Key
 from elf.agent.simulator.world.world import World
 from elf.jobmaster.log.log_codec import LOG
@@ -20,6 +19,7 @@ from elf.srt.messages.ids import NodeId
 from elf.srt.messages.messages import Message
 from elf.srt.messages.results import Put
 from tests.rigs.wire_values import same
+from tests.soak.drawn import random_scenario
 
 
 class Bytes:

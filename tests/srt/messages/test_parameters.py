@@ -6,9 +6,9 @@ from itertools import count
 
 import pytest
 
-from elf.agent.simulator.scenario.scenario import QUICK
 from elf.srt.messages.parameters import MS, SECOND, Parameters
-from elf.srt.tree.subtree import depth_max
+from elf.srt.tree.place import depth_max
+from tests.rigs.quick import QUICK
 
 P = Parameters()
 MBIT_100 = 100_000_000 // 8

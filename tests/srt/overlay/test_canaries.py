@@ -10,6 +10,7 @@ from elf.srt.messages.parameters import SECOND
 from elf.srt.overlay.membership import Membership
 from elf.srt.overlay.neighbours import Neighbours
 from elf.srt.overlay.overlay import Overlay
+from elf.srt.overlay.repair import Repair
 from elf.srt.overlay.rounds import Rounds
 from tests.rigs.overlay_rig import Mesh
 
@@ -116,6 +117,6 @@ def test_without_the_leaf_sets_of_neighbours_holes_stay_open(monkeypatch: pytest
         return mesh.wrong_leaf_sets()
 
     assert wrong() == []
-    monkeypatch.setattr(Overlay, "_compare", nothing)
-    monkeypatch.setattr(Rounds, "ask_edges", lambda _: [])
+    monkeypatch.setattr(Repair, "compare", nothing)
+    monkeypatch.setattr(Repair, "request_edges", lambda _: [])
     assert wrong() != []

@@ -14,6 +14,7 @@ from elf.srt.messages.parameters import MS, SECOND, Parameters
 from elf.srt.overlay.membership import GRAVES_MAX, Membership
 from elf.srt.overlay.overlay import Overlay
 from elf.srt.overlay.rounds import SOON_TRIES
+from tests.rigs.overlay_rig import is_alive
 
 TIMES = Parameters()
 ME = Contact(node_id(b"me"), 7, "here")
@@ -129,7 +130,7 @@ def test_claims_are_weighed_by_version(
     produced = node.take_changes()
     assert [what for what, contact in produced if contact.id == A.id] == changes
     assert [contact.id for _, contact in produced] == [A.id] * len(produced)
-    assert node.is_alive(A.id) == (end == "alive")
+    assert is_alive(node, A.id) == (end == "alive")
     assert (A.id in {contact.id for contact in node.leaves()}) == (end != "gone")
     assert node.take_changes() == []
 
@@ -221,7 +222,7 @@ def test_others_hear_of_a_process_that_is_gone_as_a_suspicion_and_itself_as_of_i
     assert isinstance(answer, Pong)
     assert answer.news[0] == News(A, "dead")
     node.step(A.id, Ping(version(A, 3, 1), 6), 0)
-    assert node.is_alive(A.id)
+    assert is_alive(node, A.id)
 
 
 def test_no_member_is_kept_for_a_stranger_whose_process_is_gone() -> None:
@@ -283,7 +284,7 @@ def test_a_watched_stranger_is_probed_and_given_up_like_others() -> None:
     node.watch(stranger)
     node.watch(stranger)
     node.check()
-    assert node.incarnation_of(stranger) is None
+    assert node.member(stranger) == Contact(stranger, 0)
     produced = run(node, 1 * SECOND, {other.id for other in OTHERS})
     assert stranger in {to for to, _ in sent(produced, Ping)}
     run(node, 6 * SECOND, {other.id for other in OTHERS}, SECOND)
@@ -303,11 +304,9 @@ def test_a_watched_stranger_that_answers_is_known() -> None:
     node.watch(child.id)
     node.step(child.id, Ping(child, 1), 0)
     assert node.take_changes() == [("joined", child)]
-    assert (node.is_alive(child.id), node.incarnation_of(child.id), node.address_of(child.id)) == (
-        True,
-        4,
-        "below",
-    )
+    assert is_alive(node, child.id)
+    assert node.member(child.id) == child
+    assert node.address_of(child.id) == "below"
     node.check()
 
 
@@ -408,7 +407,7 @@ def test_an_earlier_life_that_has_come_through_the_door_hears_above_what_it_must
 def test_the_death_of_another_process_is_not_the_members(status: str) -> None:
     node = with_two_of_a()
     claim(node, OTHER, status)
-    assert node.is_alive(A.id)
+    assert is_alive(node, A.id)
     assert node.take_changes() == []
 
 
@@ -424,7 +423,7 @@ def test_a_node_that_leaves_announces_it_and_does_not_refute() -> None:
     other.warm([ME, A], 0)
     assert sent(other.step(ME.id, produced[0][1], 0), Pong) == []
     assert other.take_changes() == [("left", ME)]
-    assert not other.is_alive(ME.id)
+    assert not is_alive(other, ME.id)
 
 
 # Time.

@@ -94,7 +94,7 @@ class TestNotes:
         for _ in range(TRIES):
             data = changed(good, rng)
             said = self.reopened(log, data)
-            assert data == good or any("damaged; files are looked at anew" in text for text in said)
+            assert data == good or any("damaged; files are identified again" in text for text in said)
 
     def test_values_that_no_agent_writes_begin_anew_or_are_worked_with(self, log: Log) -> None:
         """Altered values with a correct checksum."""

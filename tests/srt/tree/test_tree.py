@@ -66,7 +66,7 @@ def test_a_join_is_routed_again_until_it_is_answered() -> None:
     assert made.tick(due - 1) == []
     assert made.tick(due) == [Route(JOB, TreeJoin(JOB, ME, 1, 2, 1, 1))]
     made.step(MUM, Adopt(JOB, 2, (MUM, ROOT)), due + 1)
-    assert (made.parent, made.path, made.depth, made.rooted) == (MUM, (MUM, ROOT), 2, True)
+    assert (made.parent, made.place.path, made.place.depth, made.place.rooted) == (MUM, (MUM, ROOT), 2, True)
     assert made.take_changes() == Changes(True, (), ())
     assert made.take_changes() is None
 
@@ -113,7 +113,7 @@ def test_a_large_subtree_takes_the_place_of_a_small_child() -> None:
     assert posts(effects, KID) == [Adopt(JOB, 1, (ME,), total=66)]
     assert made.take_changes() == Changes(False, (KID,), (name(100),))
     assert len(made.children) == P.children_max
-    assert (made.size, made.height) == (66, 4)
+    assert (made.subtree.size, made.subtree.height) == (66, 4)
     made.check()
 
 
@@ -253,7 +253,7 @@ def test_paths_ballots_and_the_trees_size_travel_down() -> None:
     effects = made.step(MUM, Path(JOB, (MUM, OTHER), ballot, True, 120), 5)
     assert effects == [Post(KID, Path(JOB, (ME, MUM, OTHER), ballot, True, 120))]
     assert made.step(MUM, Path(JOB, (MUM, OTHER), (6, OTHER), True, 120), 6) == []
-    assert made.ballot == ballot
+    assert made.place.ballot == ballot
     assert made.raise_ballot((8, ME), 7) == [Post(KID, Path(JOB, (ME, MUM, OTHER), (8, ME), True, 120))]
     assert made.raise_ballot((8, ME), 8) == []
     due = 7 + P.path_us
@@ -278,7 +278,7 @@ def test_a_node_that_is_too_deep_asks_at_the_root_and_keeps_its_parent_meanwhile
     assert made.parent == MUM
     made.step(OTHER, Adopt(JOB, 2, (OTHER, name(14)), total=100), due)
     assert made.parent == OTHER
-    assert made.depth == 2
+    assert made.place.depth == 2
     assert made.deadline == due + P.parent_timeout_us
     made.check()
 
@@ -306,7 +306,7 @@ def test_an_overweight_node_sends_its_largest_children_to_its_parent() -> None:
     ]
     assert len(released) == 15
     assert all(Refuse(JOB, 0, MUM) in posts(effects, node) for node in released)
-    assert made.size == 1 + 16 <= 2 * 258 / 16
+    assert made.subtree.size == 1 + 16 <= 2 * 258 / 16
     made.check()
 
 
@@ -361,7 +361,7 @@ def test_a_late_join_of_an_earlier_life_changes_nothing() -> None:
     made.take_changes()
     assert made.passing(TreeJoin(JOB, KID, 1, 9, 1, 1), KID, 0, True) == (True, [])
     assert made.take_changes() is None
-    assert made.size == 6
+    assert made.subtree.size == 6
 
 
 def test_a_join_that_comes_late_does_not_leave_an_old_size_behind() -> None:
@@ -378,9 +378,9 @@ def test_a_join_that_comes_late_does_not_leave_an_old_size_behind() -> None:
 def test_absurd_sizes_of_a_peer_are_bounded() -> None:
     made = root()
     made.passing(join(KID, 1 << 100, 1 << 50), KID, 0, True)
-    assert made.size <= 1 + (1 << 32)
+    assert made.subtree.size <= 1 + (1 << 32)
     made.step(KID, Size(JOB, -5, 0), 0)
-    assert (made.size, made.height) == (2, 2)
+    assert (made.subtree.size, made.subtree.height) == (2, 2)
     made.check()
 
 

@@ -7,10 +7,11 @@ kind of fault and each path in a number of their three hundred seeds.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from elf.agent.simulator.mesh import Mesh
+from elf.agent.simulator.mesh import EVERY, Mesh
+from elf.agent.simulator.run import Outcome, Run, simulate
 from elf.agent.simulator.scenario import scenario as s
 from elf.agent.simulator.world.places import Actor
 from elf.jobmaster.log import entries as e
@@ -29,8 +30,8 @@ WAYS = (
     "bundle: sent again",
     "bundle: split",
     "bundle: resent apart",
-    "reducer: a child is held",
-    "worker: asks for its places",
+    "reducer: a child gets Hold",
+    "worker: requests its positions",
     "worker: a file is closed",
     "worker: lines are lost",
     "worker: lines are lost in a lane",
@@ -42,7 +43,7 @@ WAYS = (
     "window: final, whole",
     "window: final, less than whole",
     "window: revised",
-    "window: whole after it was less",
+    "window: whole after less than whole",
     "window: open, less than whole",
     "window: late lines counted",
     "window: retired",
@@ -54,14 +55,14 @@ WAYS = (
     "process: its end is seen",
     "process: a later life answers",
 )
-"""The paths that `Census` counts. In three hundred seeds each occurs in 30 or more, except for"""
+"""The paths that `Census` counts. In three hundred seeds each occurs in 30 or more, except those in `RARE`."""
 RARE = (
     "roster: gone, with another log",
     "worker: lines are lost in a lane",
     "window: late lines counted",
     "twin: waits to be admitted",
 )
-"""these, which occur in seven to ten."""
+"""Paths that occur in seven to ten of three hundred seeds."""
 
 
 class Census:
@@ -110,7 +111,7 @@ class Census:
         self.counts["log: refused by a replica"] += held.refused
 
     def _ledger(self, report: r.LedgerReport | r.PutReply, to: NodeId) -> None:
-        """A ledger's answer: its fence is the ballot of the master that it serves."""
+        """Count a ledger's answer, whose fence is the ballot of the master that the sink serves."""
         if isinstance(report, r.LedgerReport) and report.entries:
             self.counts["sink: reports its windows to a new master"] += 1
         self.counts["sink: refuses a master"] += m.node_of(report.fence) != to
@@ -151,8 +152,24 @@ class Census:
             self.counts["window: final, whole" if whole else "window: final, less than whole"] += 1
         else:
             self.counts[f"window: {put.status}"] += 1
-        self.counts["window: whole after it was less"] += whole and key in self._partial
+        self.counts["window: whole after less than whole"] += whole and key in self._partial
         (self._partial.discard if whole else self._partial.add)(key)
+
+
+def counted(
+    scenario: s.Scenario, every: int = EVERY, prepare: Callable[[Run], None] = lambda run: None
+) -> tuple[Outcome, Counter[str]]:
+    """Run a scenario. Returns its outcome and the counts of its `Census`. prepare: see `simulate`."""
+    counts: list[Counter[str]] = []
+
+    def observe(run: Run) -> None:
+        census = Census(run)
+        counts.append(census.counts)
+        run.world.observers.append(census.observe)
+        prepare(run)
+
+    outcome = simulate(scenario, every=every, prepare=observe)
+    return outcome, counts[0]
 
 
 def _counts(name: str) -> Any:
@@ -177,8 +194,8 @@ _SEEN: dict[type[m.Message], Any] = {
     m.Fetch: _counts("log: taken over"),
     m.Handover: _counts("log: handed over to a closer node"),
     m.Held: Census._held,
-    m.Hold: _counts("reducer: a child is held"),
-    m.Hello: _counts("worker: asks for its places"),
+    m.Hold: _counts("reducer: a child gets Hold"),
+    m.Hello: _counts("worker: requests its positions"),
     m.Install: _counts("log: a snapshot for a replica"),
     m.Refuse: _counts("tree: a parent refuses"),
     m.Resend: _counts("bundle: resent apart"),
@@ -213,7 +230,7 @@ def name_of(fault: s.AnyFault) -> str:
 
 
 def table(runs: Iterable[Mapping[str, int]]) -> str:
-    """For each kind: in how many of the runs it occurred, and how often in all."""
+    """For each kind of fault and path: in how many of the runs it occurred, and how often in all runs."""
     seeds, times = Counter[str](), Counter[str]()
     for counts in runs:
         for name, count in counts.items():

@@ -1,8 +1,8 @@
 """Runs new seeds for a given time, on all cores; failing ones are kept, shrunk and printed.
 
-    python -m elf.agent.simulator.soak SECONDS FOLDER
-    python -m elf.agent.simulator.soak --keep SEED FOLDER
-    python -m elf.agent.simulator.soak --stats FIRST COUNT
+    python -m tests.soak SECONDS FOLDER
+    python -m tests.soak --keep SEED FOLDER
+    python -m tests.soak --stats FIRST COUNT
 
 `--keep` does for one seed what a soak does for each that fails; `--stats` counts how often each fault and each path of the
 protocol occurs in those seeds. A failing seed N gives three files in the folder: `seed-N.json`, the scenario as found, at once;
@@ -16,28 +16,28 @@ import os
 import signal
 import sys
 import time
-from collections import deque
+from collections import Counter, deque
 from multiprocessing import get_context
 from multiprocessing.pool import AsyncResult, Pool
 from pathlib import Path
 
-from elf.agent.simulator.census import table
 from elf.agent.simulator.run import Outcome, simulate
-from elf.agent.simulator.scenario.drawn import random_scenario
 from elf.agent.simulator.scenario.scenario import Scenario
-from elf.agent.simulator.shrink import shrink_alike
 from elf.agent.simulator.transcript import transcript
 from elf.errors import UsageError
+from tests.soak.census import counted, table
+from tests.soak.drawn import random_scenario
+from tests.soak.shrink import shrink_alike
 
 BATCH = 48
-"""Seeds between two looks at the clock: less than a minute."""
+"""Seeds between two checks of the time limit: less than a minute."""
 SHRINK_S = 180
-"""For one seed, on one core, while other seeds run: some hundred runs."""
+"""Seconds to shrink one seed, on one core, while other seeds run: about a hundred runs."""
 SHRUNK_MAX = 8
 """Seeds that one soak shrinks. If more fail, they probably share a cause, and 24 minutes of a core are enough for it."""
 SHOWN = 25
-"""Lines of a transcript that are printed: its end."""
-USAGE = "python -m elf.agent.simulator.soak SECONDS FOLDER | --keep SEED FOLDER | --stats FIRST COUNT"
+"""Number of a transcript's last lines that are printed."""
+USAGE = "python -m tests.soak SECONDS FOLDER | --keep SEED FOLDER | --stats FIRST COUNT"
 
 Short = tuple[Scenario, str]
 """A shrunk scenario and its transcript."""
@@ -45,6 +45,10 @@ Short = tuple[Scenario, str]
 
 def run_seed(seed: int) -> Outcome:
     return simulate(random_scenario(seed))
+
+
+def count_seed(seed: int) -> tuple[Outcome, Counter[str]]:
+    return counted(random_scenario(seed))
 
 
 def shorten(seed: int, violation: str) -> Short:
@@ -83,7 +87,7 @@ class Shrinking:
             self._waiting.append(outcome)
 
     def look(self, at_once: int = max(1, (os.cpu_count() or 1) // 2)) -> None:
-        """Keep finished ones, and start others."""
+        """Keep the shrunk scenarios that are finished, and start to shrink others."""
         for seed in [seed for seed, result in self._running.items() if result.ready()]:
             keep_short(seed, self._running.pop(seed).get(), self._folder)
         while self._waiting and len(self._running) < at_once:
@@ -94,7 +98,7 @@ class Shrinking:
         """Shrink all that is left, on all cores; takes minutes."""
         self.look(SHRUNK_MAX)
         if self._running:
-            print(f"still to be shrunk: {len(self._running)}; Ctrl-C leaves them as found", flush=True)
+            print(f"{len(self._running)} scenarios are being shrunk; Ctrl-C leaves them as found", flush=True)
         for result in list(self._running.values()):
             result.wait()
             self.look(SHRUNK_MAX)
@@ -139,9 +143,9 @@ def keep(seed: int, folder: Path) -> int:
 def stats(first: int, count: int) -> int:
     """Print in how many seeds, and how often, each kind occurs. Returns how many seeds failed."""
     with _pool() as pool:
-        outcomes = pool.map(run_seed, range(first, first + count), chunksize=4)
-    print(table(outcome.went for outcome in outcomes))
-    failed = [outcome for outcome in outcomes if not outcome.is_exact]
+        counted_runs = pool.map(count_seed, range(first, first + count), chunksize=4)
+    print(table(counts for _, counts in counted_runs))
+    failed = [outcome for outcome, _ in counted_runs if not outcome.is_exact]
     for outcome in failed:
         print(f"seed {outcome.seed}: {outcome.violation}")
     return len(failed)
@@ -163,7 +167,7 @@ def _number(name: str, text: str, least: int = 0) -> int:
 
 
 def _called(arguments: list[str]) -> int:
-    """Do what the arguments ask for. Returns how many seeds failed. Raises UsageError."""
+    """Run the command that the arguments name. Returns how many seeds failed. Raises UsageError."""
     match arguments:
         case ["--keep", seed, folder]:
             return keep(_number("SEED", seed), Path(folder))
@@ -188,7 +192,3 @@ def main(arguments: list[str]) -> int:
         return 2
     except KeyboardInterrupt:
         return 130
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -15,6 +15,7 @@ import msgspec
 from elf.agent.simulator.run import simulate
 from elf.agent.simulator.scenario import scenario as s
 from elf.agent.simulator.world.network import Weather
+from tests.rigs.quick import QUICK
 
 RUNS_MAX = 120
 """A run takes about a second."""
@@ -29,8 +30,8 @@ def kind_of(violation: str) -> str:
 
 
 def shrink_alike(scenario: s.Scenario, violation: str, seconds_max: float) -> s.Scenario:
-    """The shortest scenario found that fails in the same way; if no shorter one does, one that fails in any way. The given one
-    must fail with that violation. Ends after `RUNS_MAX` runs each, or when the time is up."""
+    """The shortest scenario found that fails in the same way; if no shorter one does, one that fails in any way. `scenario` must
+    fail with `violation`. Each of the two searches ends after `RUNS_MAX` runs, and both when the time is up."""
     kind, end = kind_of(violation), monotonic() + seconds_max
 
     def fails(candidate: s.Scenario, is_kind: Callable[[str], bool]) -> bool:
@@ -45,7 +46,7 @@ def shrink(
     fails: Callable[[s.Scenario], bool] = lambda each: not simulate(each).is_exact,
     runs_max: int = RUNS_MAX,
 ) -> s.Scenario:
-    """The shortest failing scenario found within that many runs; the given one must fail."""
+    """The shortest failing scenario found within `runs_max` runs; `scenario` itself must fail."""
     left = runs_max
     found = True
     while found:
@@ -107,7 +108,7 @@ def _plainer(scenario: s.Scenario) -> Iterator[s.Scenario]:
         ("traffic", msgspec.structs.replace(scenario.traffic, rotate_us=0)),
         ("traffic", msgspec.structs.replace(scenario.traffic, late_share=0.0)),
         ("traffic", msgspec.structs.replace(scenario.traffic, lines_per_s=2.0)),
-        ("parameters", s.QUICK),
+        ("parameters", QUICK),
         ("sinks", 1),
         ("jobs", tuple(msgspec.structs.replace(job, keep_us=s.KEEP_US) for job in scenario.jobs)),
     )

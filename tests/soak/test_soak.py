@@ -11,14 +11,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from elf.agent.simulator import shrink as shrinking
-from elf.agent.simulator import soak as soaking
 from elf.agent.simulator.run import simulate
-from elf.agent.simulator.scenario.drawn import random_scenario
 from elf.agent.simulator.scenario.scenario import decode
-from elf.agent.simulator.shrink import kind_of
-from elf.agent.simulator.soak import main, soak
 from elf.jobmaster.master.intake import Intake
+from tests.soak import shrink as shrinking
+from tests.soak import soak as soaking
+from tests.soak.drawn import random_scenario
+from tests.soak.shrink import kind_of
+from tests.soak.soak import main, soak
 
 pytestmark = pytest.mark.slow
 
@@ -88,7 +88,7 @@ def test_a_seed_that_is_exact_is_not_kept(tmp_path: Path, capsys: pytest.Capture
 
 @pytest.mark.process
 def test_ctrl_c_ends_it_with_the_sum_and_keeps_what_was_found(tmp_path: Path) -> None:
-    program = f"{BREAK}import sys\nfrom elf.agent.simulator.soak import main\nsys.exit(main(sys.argv[1:]))"
+    program = f"{BREAK}import sys\nfrom tests.soak.soak import main\nsys.exit(main(sys.argv[1:]))"
     soaking = subprocess.Popen(
         [sys.executable, "-c", program, "3600", str(tmp_path)],
         stdout=subprocess.PIPE,

@@ -1,0 +1,40 @@
+"""What one node's directory holds about one job."""
+
+from __future__ import annotations
+
+from elf.jobmaster.directory.directory import Directory
+from elf.jobmaster.directory.job_spec import AgentAdvert, JobSpec, ballot_of, decode_agent, decode_job
+from elf.jobmaster.directory.known_schedule import KnownSchedule, decode_schedule
+from elf.srt.messages.ids import JobId, NodeId
+from elf.srt.messages.messages import NO_BALLOT, Ballot
+
+
+class JobItems:
+    """A view of the items in `directory` that concern `job`. O(1), but for `agents`."""
+
+    __slots__ = ("_directory", "_job")
+
+    def __init__(self, directory: Directory, job: JobId) -> None:
+        self._directory, self._job = directory, job
+
+    def spec(self, known: JobSpec) -> JobSpec | None:
+        """The job's present spec, `known` itself if it has not changed; None if its signer was revoked."""
+        item = self._directory.get("job", self._job)
+        if item is None:
+            return None
+        return known if item.body == known.encode() else decode_job(item)
+
+    def ballot(self) -> Ballot:
+        """The highest ballot under which a master of the job announced that it serves."""
+        item = self._directory.get("ballot", self._job)
+        return NO_BALLOT if item is None else ballot_of(item)
+
+    def schedule(self) -> KnownSchedule | None:
+        """The schedule that a master of the job announced last."""
+        item = self._directory.get("schedule", self._job)
+        return None if item is None else decode_schedule(item)
+
+    def agents(self, source: str) -> list[tuple[NodeId, AgentAdvert]]:
+        """Agents that follow that source, or did until they left. O(agents of the mesh)."""
+        adverts = ((item.name, decode_agent(item)) for item in self._directory.items("agent"))
+        return [(node, advert) for node, advert in adverts if source in advert.sources]

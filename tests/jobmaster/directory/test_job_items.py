@@ -1,0 +1,48 @@
+"""What the directory holds about one job."""
+
+from __future__ import annotations
+
+from random import Random
+
+from elf.jobmaster.directory.directory import Directory
+from elf.jobmaster.directory.job_items import JobItems
+from elf.jobmaster.directory.job_spec import AgentAdvert, JobSpec, Version, ballot_item
+from elf.jobmaster.directory.known_schedule import schedule_item
+from elf.srt.messages.messages import NO_BALLOT, Line
+from elf.srt.messages.parameters import Parameters
+
+A, B = (bytes(15) + bytes([number]) for number in (1, 2))
+
+
+def spec(number: int, name: str = "visits") -> JobSpec:
+    return JobSpec(name, number, "access", (Version("d1", b"plan", "SELECT 1"),))
+
+
+def test_a_job_reads_its_own_items() -> None:
+    known, ballot = spec(1), (3, A)
+    directory = Directory(Parameters(), lambda item: True, Random(0))
+    items = JobItems(directory, known.id)
+    assert (items.spec(known), items.ballot(), items.schedule()) == (None, NO_BALLOT, None)
+    other = spec(2, "hits")
+    for item in (known.item(), other.item(), ballot_item(other.id, (9, B))):
+        directory.put(item, 0)
+    assert items.spec(known) is known
+    assert items.ballot() == NO_BALLOT
+    directory.put(spec(2).item(), 0)
+    directory.put(ballot_item(known.id, ballot), 0)
+    directory.put(schedule_item(known.id, ballot, (2, b"digest"), (Line(1, "d1", 5, b"plan"),)), 0)
+    assert items.spec(known) == spec(2)
+    assert items.ballot() == ballot
+    schedule = items.schedule()
+    assert schedule is not None
+    assert schedule.rank == (2, b"digest")
+
+
+def test_agents_are_those_that_follow_the_source() -> None:
+    directory = Directory(Parameters(), lambda item: True, Random(0))
+    adverts = {A: AgentAdvert("web1", ("access", "errors"), 1), B: AgentAdvert("web2", ("errors",), 1)}
+    for node, advert in adverts.items():
+        directory.put(advert.item(node), 0)
+    items = JobItems(directory, spec(1).id)
+    assert items.agents("access") == [(A, adverts[A])]
+    assert sorted(items.agents("errors")) == [(A, adverts[A]), (B, adverts[B])]
