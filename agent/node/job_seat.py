@@ -75,7 +75,7 @@ class JobSeat:
         former: JobSeat | None = None,
         revoked: Set[NodeId] = frozenset(),
         ended: Set[NodeId] = frozenset(),
-        knows_agents: Callable[[bool], bool] = lambda was_served: True,
+        knows_agents: Callable[[], bool] = lambda: True,
     ) -> None:
         self.job: JobId = spec.id
         self.spec, self.me = spec, me

@@ -111,11 +111,9 @@ class SeatedNode(LinkedNode):
     def _seat_opened(self, seat: JobSeat, now: int, out: list[Outer]) -> None:
         """A job has a new seat."""
 
-    def _knows_agents(self, was_served: bool) -> bool:
-        """Whether the directory has the advert of each member that the overlay knows, and that of another agent if the job was
-        served before: then there are others, even if none can be reached. O(agents)."""
-        agents = {item.name for item in self.directory.items("agent")}
-        return agents.issuperset(self.overlay.acquaintances()) and (not was_served or len(agents) > 1)
+    def _knows_agents(self) -> bool:
+        """Whether the directory has the advert of each member that the overlay knows. O(members)."""
+        return all(self.directory.get("agent", node) is not None for node in self.overlay.acquaintances())
 
     # The guard.
 

@@ -9,7 +9,8 @@ neighbour, and their buckets if the digests differ.
     GossipDigest(root)              | if the own root differs: the own digests of all buckets
     GossipDigest(root, buckets)     | own items of the buckets that differ, with `reply`; a request for those that are empty here
     GossipDigest(root, want)        | the items of the wanted buckets
-    GossipItems(bucket, items)      | none: newer items are verified and kept, and forwarded as a rumor
+    GossipItems(bucket, items)      | none: newer items are verified and kept, and forwarded as a rumor; jobs only of a node whose
+                                    | advert is known
     GossipItems with `reply`        | items of that bucket that are newer here, or missing there
 
 A bucket is an immutable sorted tuple of items with its digest, the exclusive or of its items' digests. Nodes of one process that
@@ -324,7 +325,7 @@ class Directory:
     def _on_items(self, source: NodeId, message: GossipItems) -> list[Effect]:
         if not 0 <= message.bucket < len(self._buckets):
             return []
-        self._merge(message.bucket, message.items)
+        self._merge(message.bucket, self._acceptable(source, message.items))
         effects: list[Effect] = []
         if self._refused:
             text = f"{self._refused} directory items that this agent sent are ignored: their signatures are not valid"
@@ -333,6 +334,13 @@ class Directory:
             return effects
         newer = self._unknown_to(message.bucket, message.items)
         return effects + [Send(source, GossipItems(message.bucket, piece)) for piece in _pieces(newer)]
+
+    def _acceptable(self, source: NodeId, items: tuple[Item, ...]) -> tuple[Item, ...]:
+        """Rule Roster*: without `source`'s advert no job is accepted from it, so whoever knows another agent's job also knows
+        that there is another agent. A later comparison brings the job again."""
+        if self.get("agent", source) is not None:
+            return items
+        return tuple(item for item in items if item.kind != "job")
 
     def _unknown_to(self, place: int, theirs: tuple[Item, ...]) -> tuple[Item, ...]:
         """The items of the own bucket that a node with `theirs` lacks."""

@@ -68,7 +68,7 @@ class Master:
         losses: Callable[[], int] = lambda: 0,
         unshared: Unshared | None = None,
         handed_on: bool = False,
-        knows_agents: Callable[[bool], bool] = lambda was_served: True,
+        knows_agents: Callable[[], bool] = lambda: True,
     ) -> None:
         self.spec, self.state, self.ballot, self.parameters = spec, state, ballot, parameters
         self.job = state.job

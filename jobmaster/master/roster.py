@@ -31,8 +31,8 @@ from elf.srt.messages.messages import Ballot, Farewell, Goodbye, Hello, Micros, 
 
 class Roster:
     """Maintains the roster under `ballot`. add_effect: adds an effect to the current call. is_new: the log began with this
-    master, which therefore does not know earlier workers. knows_agents(was_served): whether the directory has the adverts of
-    all members that this node knows, and if the job was served before, of another agent. Memory: one entry per worker."""
+    master, which therefore does not know earlier workers. knows_agents: whether the directory has the adverts of all members
+    that this node knows. Memory: one entry per worker."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Roster:
         source: str,
         forget_us: int,
         add_effect: Callable[[Effect], None],
-        knows_agents: Callable[[bool], bool] = lambda was_served: True,
+        knows_agents: Callable[[], bool] = lambda: True,
     ) -> None:
         self.job, self.ballot, self.source = state.job, ballot, source
         self.is_new = False
@@ -122,7 +122,7 @@ class Roster:
         if self._was_complete:
             return True
         is_added = self._state.positions.roster.keys() == self._log.ahead.roster.keys()
-        self._was_complete |= is_added and not self._wanted and self._knows_agents(self.ballot[0] > 1)
+        self._was_complete |= is_added and not self._wanted and self._knows_agents()
         return self._was_complete
 
     def retired(self) -> None:

@@ -297,6 +297,11 @@ def unknown_agents(seed: int) -> s.Scenario:
     return kept("sixth-949", seed)
 
 
+def unknown_sender(seed: int) -> s.Scenario:
+    """An agent that joins receives a job, loses its only neighbour, and begins the job's log anew."""
+    return kept("sixth-311", seed)
+
+
 def rebuilt_with_less(seed: int) -> s.Scenario:
     """As rebuilt, where an agent has lost its log files since the windows were told: it cannot give those lines again."""
     rng = Random(seed)

@@ -399,10 +399,16 @@ CANARIES = (
         *(meshes.late_comers, range(19, 20)),
     ),
     Canary(
-        "Roster: a new log publishes nothing before the directory has the adverts of all members that the overlay knows",
+        "Roster: a new master publishes nothing before the directory has the adverts of all members that the overlay knows",
         "it publishes at once",
         *(Roster, "is_complete", property(always(True))),
         *(meshes.unknown_agents, range(5, 6)),
+    ),
+    Canary(
+        "Roster: a node accepts a job only from a node whose advert it has",
+        "from any node",
+        *(Directory, "_acceptable", lambda self, source, items: items),
+        *(meshes.unknown_sender, range(20, 21)),
     ),
     Canary(
         "10: a closed file continues where it was closed",
