@@ -119,7 +119,7 @@ class Mesh:
                 since_us=EPOCH_US + job.line_us,
             )
             self.specs.append(spec)
-            self.oracle.lateness_us[spec.id] = job.lateness_us
+            self.oracle.lateness_us[spec.id], self.oracle.keep_us[spec.id] = job.lateness_us, job.keep_us
 
     def number_of(self, actor: Actor) -> int:
         """The number of the host whose key that process has."""

@@ -220,20 +220,22 @@ class Link:
     # Sessions.
 
     def _other_session(self, frame: Frame, now: int) -> bool:
-        """Learn the neighbour's session number. False: the frame is of an earlier session, to be ignored."""
+        """Learn the neighbour's session number. False: the frame is of an earlier session, to be ignored.
+
+        The number never falls: messages are numbered from 1 again when it rises, so a session must not come twice.
+        """
         theirs = frame.session[0]
         if theirs == self._theirs:
             return True
+        if theirs < self._theirs:
+            self.stale += 1
+            return False
         if not self._heard:
             self._theirs = theirs
             self._session = (self._mine, theirs)
             self._resend_due = now if self._kept else None
             return True
-        if theirs < self._theirs:
-            self.stale += 1
-            return False
         self._begin(theirs)
-        self._heard = False
         self.restarts += 1
         return True
 

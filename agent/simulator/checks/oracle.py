@@ -21,8 +21,8 @@ And when all faults are over and the mesh is at rest, in every sink:
    version, and once that window is past retention too, the log has no record of the windows that lack the line.
 
 Of lines that an agent cannot parse:
-7. *rejected lines are counted*: a window counts them as rejected, at the time of the parsed line before them in their file; never
-   more than there are, and in the end all of them;
+7. *rejected lines are counted*: a window counts them as rejected, at the time of the parsed line before them in their file, or if
+   the window of that time is past retention, in the current one; never more than there are, and in the end all of them;
 8. *an agent that cannot parse is missing*: no final window counts an agent as reporting if the window has none of the agent's
    lines, and ten or more of its lines in the window were rejected.
 
@@ -138,6 +138,8 @@ class Oracle:
         self.forgotten: set[Window] = set()
         """Windows of sinks that came back empty."""
         self.lateness_us: dict[JobId, Micros] = {}
+        self.keep_us: dict[JobId, Micros] = {}
+        self._ahead_us = max(server.ahead_us for server in servers)
         self.finals = self.revisions = self.opens = 0
 
     @property
@@ -251,6 +253,7 @@ class Oracle:
             if hits > most[0] or total > most[1]:
                 raise Violation(f"{_name(put)}: {key} has {hits} lines, {most[0]} were written by then")
         rejected = self._unread.counted(*put.covers, now_us)
+        rejected += self._unread.from_before(put.covers[0], now_us, self._retained_us(put.job))
         if put.lines[2] > rejected:
             raise Violation(
                 f"{_name(put)}: {put.lines[2]} lines are counted as rejected, {rejected} were written by then"
@@ -382,12 +385,20 @@ class Oracle:
 
     def _wrong_rejects(self, put: Put) -> str:
         """Compare the count of rejected lines, if no line was lost or counted as late."""
+        if put.lines[3] or self._lossy or self.doubled or self.returned:
+            return ""
+        retained_us = self._retained_us(put.job)
         rejected = self._unread.counted(*put.covers, ALWAYS)
-        if put.lines[2] == rejected or put.lines[3] or self._lossy or self.doubled or self.returned:
+        least = rejected - self._unread.may_be_late(*put.covers, retained_us)
+        if least <= put.lines[2] <= rejected + self._unread.from_before(put.covers[0], ALWAYS, retained_us):
             return ""
         return (
             f"{_name(put)}: in the end {put.lines[2]} lines are counted as rejected, the logs have {rejected}"
         )
+
+    def _retained_us(self, job: JobId) -> Micros:
+        """A line that is written within this time of its event time is not past retention: no watermark can have passed it."""
+        return self.lateness_us[job] + self.keep_us[job] - self._ahead_us
 
     def _most(self, put: Put, log: Log, truth: Groups) -> Groups:
         """The most lines that the window may hold: deleted files without a note may have been read before."""
@@ -429,6 +440,15 @@ class _Unread:
     def counted(self, low: Micros, high: Micros, now_us: int) -> int:
         at = (self._counted >= low) & (self._counted < high) & (self._written <= now_us)
         return int(np.count_nonzero(at))
+
+    def from_before(self, low: Micros, now_us: int, retained_us: Micros) -> int:
+        """Lines before `low` whose own window may have been past retention: the window from `low` on may count them."""
+        return self.may_be_late(1, low, retained_us, now_us)
+
+    def may_be_late(self, low: Micros, high: Micros, retained_us: Micros, now_us: int = ALWAYS) -> int:
+        """Lines that are counted in [low, high), unless that is past retention when they are read."""
+        at = (self._counted >= low) & (self._counted < high) & (self._written <= now_us)
+        return int(np.count_nonzero(at & (self._written > self._counted + retained_us)))
 
     def blind(self, low: Micros, high: Micros) -> list[int]:
         """Servers with `UNREAD_MIN` or more rejected lines in [low, high), which their agents must notice."""

@@ -155,7 +155,7 @@ def oracle_of(*sources: VirtualSource) -> Oracle:
     oracle = Oracle(
         [Server(number, each, EPOCH_US, EPOCH_US) for number, each in enumerate(sources)], PATHS.paths
     )
-    oracle.lateness_us[b"j" * 16] = 2 * SECOND
+    oracle.lateness_us[b"j" * 16], oracle.keep_us[b"j" * 16] = 2 * SECOND, 3600 * SECOND
     return oracle
 
 

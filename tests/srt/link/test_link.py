@@ -233,6 +233,66 @@ def test_canary_rule_3(broken: type[Link]) -> None:
         run(broken, 1, 0.2).all_delivered()
 
 
+def begun_anew(kind: type[Link], seed: int) -> None:
+    """Both sides hang up and restart again and again, while frames of earlier sessions are in transit."""
+    rng = Random(seed)
+    channel = Channel(kind)
+    for _ in range(300):
+        name = rng.choice([A, B])
+        act = rng.random()
+        if act < 0.03:
+            channel.hang_up(name)
+        elif act < 0.05:
+            channel.restart(name)
+        elif act < 0.6:
+            channel.post(name, 100)
+        if channel.air:  # mostly the newest: others come late
+            at = len(channel.air) - 1 if rng.random() < 0.7 else rng.randrange(len(channel.air))
+            channel.arrive(at, keep=rng.random() < 0.3)
+        if rng.random() < 0.05:
+            channel.tick(60_000)
+
+
+def test_rule_3_no_session_comes_twice() -> None:
+    for seed in range(60):
+        begun_anew(Link, seed)
+
+
+class Lowered(Link):
+    """Rule 3*, broken: after a restart, a frame of an earlier session may lower the neighbour's number again."""
+
+    __slots__ = ()
+
+    def _other_session(self, frame: Frame, now: int) -> bool:
+        restarts = self.restarts
+        if not self._heard and frame.session[0] < self._theirs:
+            self._theirs = frame.session[0]
+            self._session = (self._mine, self._theirs)
+            return True
+        is_present = super()._other_session(frame, now)
+        self._heard &= self.restarts == restarts
+        return is_present
+
+
+def test_canary_rule_3_no_session_comes_twice() -> None:
+    with pytest.raises(AssertionError):
+        for seed in range(60):
+            begun_anew(Lowered, seed)
+
+
+def test_a_late_frame_of_an_earlier_session_numbers_nothing_anew() -> None:
+    link = Link(B, 1, 0, SMALL)
+    mine, early, present = 1 << 16, 7 << 16, (7 << 16) + 1
+    link.step(Frame((early, mine), 0, 0, 1000, None), 0)
+    link.step(Frame((present, 1), 0, 0, 1000, None), 0)
+    posted = frames(link.post(word(1), 0, 10) + link.post(word(2), 0, 10))
+    link.step(Frame((early, mine), 0, 0, 1000, None), 0)
+    link.step(Frame((present, mine), 0, 0, 1000, None), 0)
+    posted += frames(link.post(word(3), 0, 10))
+    assert [(each.session, each.sequence) for each in posted] == [((mine, present), at) for at in (1, 2, 3)]
+    assert (link.restarts, link.stale) == (1, 1)
+
+
 def pair() -> tuple[Link, Link]:
     """Two links that know each other."""
     a, b = Link(B, 1, 0, SMALL), Link(A, 7, 0, SMALL)
