@@ -1,7 +1,7 @@
 """Coverage of a simulation: its faults and the paths of the protocol that it took, each with a count.
 
 Over many seeds this shows whether simulations cover the protocol: `soak --stats` prints the table, and the tests require each
-kind of fault and each path in a number of their three hundred seeds.
+kind of fault and each path in a number of their hundred seeds.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ WAYS = (
     "process: its end is seen",
     "process: a later life answers",
 )
-"""The paths that `Census` counts. In three hundred seeds each occurs in 30 or more, except those in `RARE`."""
+"""The paths that `Census` counts. In a hundred seeds each occurs in nine or more, except those in `RARE`."""
 RARE = (
     "roster: gone, with another log",
     "worker: lines are lost in a lane",
     "window: late lines counted",
     "twin: waits to be admitted",
 )
-"""Paths that occur in seven to ten of three hundred seeds."""
+"""Paths that occur in one to seven of a hundred seeds."""
 
 
 class Census:

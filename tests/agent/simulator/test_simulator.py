@@ -86,7 +86,7 @@ def test_random_scenarios_have_every_fault_and_end_it_in_time() -> None:
 
 
 def test_every_kind_of_fault_occurs_in_enough_of_the_seeds() -> None:
-    """Over the three hundred of test_seeds: each kind that `Census` counts."""
+    """Over three hundred seeds, of which test_seeds runs a third: each kind that `Census` counts."""
     seeds: Counter[str] = Counter()
     for seed in range(300):
         seeds.update({name_of(fault) for fault in random_scenario(seed).faults})
