@@ -233,9 +233,13 @@ def test_canary_rule_3(broken: type[Link]) -> None:
         run(broken, 1, 0.2).all_delivered()
 
 
-def begun_anew(kind: type[Link], seed: int) -> None:
+def begin_anew(kind: type[Link]) -> None:
     """Both sides hang up and restart again and again, while frames of earlier sessions are in transit."""
-    rng = Random(seed)
+    for seed in range(60):
+        _begin_anew(kind, Random(seed))
+
+
+def _begin_anew(kind: type[Link], rng: Random) -> None:
     channel = Channel(kind)
     for _ in range(300):
         name = rng.choice([A, B])
@@ -254,8 +258,7 @@ def begun_anew(kind: type[Link], seed: int) -> None:
 
 
 def test_rule_3_no_session_comes_twice() -> None:
-    for seed in range(60):
-        begun_anew(Link, seed)
+    begin_anew(Link)
 
 
 class Lowered(Link):
@@ -276,8 +279,7 @@ class Lowered(Link):
 
 def test_canary_rule_3_no_session_comes_twice() -> None:
     with pytest.raises(AssertionError):
-        for seed in range(60):
-            begun_anew(Lowered, seed)
+        begin_anew(Lowered)
 
 
 def test_a_late_frame_of_an_earlier_session_numbers_nothing_anew() -> None:
