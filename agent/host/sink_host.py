@@ -77,7 +77,7 @@ class SinkHost:
         self._lakes = {section.name: ParquetSink(section.parquet) for section in sections}
         self._ledgers: dict[JobId, dict[str, Ledger]] = {}
         self._records = {key: list(known) for (kind, key), known in records.items() if kind == "ledger"}
-        """Ledgers of earlier lives. Under a job's id: from a life that had one ledger for all lakes."""
+        """Ledgers of earlier lives."""
         beside = next(iter(self._lakes.values())).directory
         node = host.node
         bytes_max = node.parameters.window_bytes_max
@@ -281,12 +281,10 @@ class SinkHost:
         return found
 
     def _open(self, spec: JobSpec, name: str) -> Ledger:
-        """The ledger from disk. A ledger of a life with one for all lakes counts for each lake that has files of the job."""
+        """The ledger from disk; without one, a ledger that is above all masters that the lake's files name."""
         ledger = Ledger(spec.id, key_of(spec.id, name))
         epoch = self._lakes[name].next_epoch(spec.name) - 1
-        records = self._records.get(key_of(spec.id, name)) or (
-            self._records.get(spec.id) if epoch >= 0 else None
-        )
+        records = self._records.get(key_of(spec.id, name))
         if records is not None:
             ledger.restore(records)
         elif epoch >= 0:
