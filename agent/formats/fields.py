@@ -82,6 +82,24 @@ def type_of(convert: Convert) -> SqlType:
     return MICROS if convert in _DURATIONS else STRING
 
 
+def is_text(convert: Convert) -> bool:
+    """Whether `convert` fills columns of strings."""
+    return type_of(convert) == STRING
+
+
+_FIXED: dict[Convert, tuple[str, ...]] = {
+    Convert.REQUEST: ("method", "path", "query", "protocol"),
+    Convert.REQUEST_URL: ("method", "scheme", "host", "path", "query", "protocol"),
+    Convert.URI: ("path", "query"),
+    Convert.URL: ("scheme", "host", "path", "query"),
+    Convert.QUERY: ("query",),
+    Convert.DATE: ("time",),
+    Convert.TIME_OF_DAY: ("time",),
+    Convert.SKIP: (),
+}
+"""The columns that a conversion fills, where the field does not name them."""
+
+
 class Escape(Enum):
     NONE = "none"
     BACKSLASH = "backslash"  # \" \\ \n \t \r \b \f \v \xHH (nginx, Apache and similar servers)
@@ -138,6 +156,11 @@ class Field(msgspec.Struct, frozen=True):
     list: bool = False
     pattern: str = ""
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that this field fills."""
+        return _FIXED.get(self.convert, (self.column,))
+
 
 class Format(msgspec.Struct, frozen=True):
     """A compiled log format.
@@ -162,18 +185,8 @@ class Format(msgspec.Struct, frozen=True):
 
     def columns(self) -> dict[str, Convert]:
         """Every column that this format can fill, in the order of its fields, with the conversion that fills it."""
-        fixed = {
-            Convert.REQUEST: ("method", "path", "query", "protocol"),
-            Convert.REQUEST_URL: ("method", "scheme", "host", "path", "query", "protocol"),
-            Convert.URI: ("path", "query"),
-            Convert.URL: ("scheme", "host", "path", "query"),
-            Convert.QUERY: ("query",),
-            Convert.DATE: ("time",),
-            Convert.TIME_OF_DAY: ("time",),
-            Convert.SKIP: (),
-        }
         out: dict[str, Convert] = {}
         for field in self.fields:
-            for column in fixed.get(field.convert, (field.column,)):
+            for column in field.columns:
                 out.setdefault(column, field.convert)
         return out
