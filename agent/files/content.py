@@ -14,9 +14,8 @@ from elf.errors import SourceError
 CHUNK_BYTES = 32 * 1024
 GZIP_MAGIC = b"\x1f\x8b\x08"
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
-ZSTD_SKIPPABLE = (
-    b"\x2a\x4d\x18"  # after a byte 0x50..0x5f: a frame to be skipped, written by parallel compressors
-)
+# After a byte 0x50..0x5f: a frame to be skipped, written by parallel compressors.
+ZSTD_SKIPPABLE = b"\x2a\x4d\x18"
 UNREAD = {"xz": b"\xfd7zXZ", "bzip2": b"BZh"}
 PIPE_BYTES = 1 << 20
 

@@ -142,9 +142,8 @@ class Followed:
             status = os.fstat(content.descriptor)
             if self.inode is not None and (status.st_dev, status.st_ino) != self.inode:
                 os.close(content.descriptor)
-                raise FileNotFoundError(
-                    self.state.path
-                )  # renamed since it was looked at; the next scan finds it
+                # Renamed since it was looked at; the next scan finds it.
+                raise FileNotFoundError(self.state.path)
             self.adopt(content)
 
     def confirm(self, descriptor: int) -> bytes | None:

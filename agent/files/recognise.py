@@ -70,9 +70,8 @@ def continues(one: Seen, content: Content, file: Followed) -> Continues:
         return Continues.READ
     if not (state.offset or state.done):
         return _begins_alike(content, file)
-    if (
-        state.done and not state.offset
-    ):  # an archive that was skipped because it existed before the first start
+    # An archive that was skipped because it existed before the first start.
+    if state.done and not state.offset:
         return Continues.READ if content.compressed and state.packed_bytes == size else Continues.NO
     with reading(content.descriptor) as fresh:
         if not seek(fresh, state):

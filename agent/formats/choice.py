@@ -42,9 +42,8 @@ class FormatChoice:
         self._notices, self._lenient, self._head = notices, lenient, head
         self._fixed = None if spec == "auto" else resolve(spec)
         self._by_file: dict[object, Format] = {}
-        self._unknown: dict[
-            object, int
-        ] = {}  # size of a head that no format fits: detection is retried with a longer one only
+        # Size of a head that no format fits: detection is retried with a longer one only.
+        self._unknown: dict[object, int] = {}
         self._last: Format | None = None
         self._found: dict[str, list[str]] = {}  # paths by format, since the last `take_found`
 

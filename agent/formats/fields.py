@@ -46,12 +46,10 @@ class Convert(Enum):
     STATUS = "status"  # INT of 0..999
     HOST_PORT = "host_port"  # "1.2.3.4:5678", "[::1]:80" or "::1:5678" (HAProxy) -> the text before the last ':', unbracketed
     HOST = "host"  # the same, but the port is optional: cut after ']' or at a single ':'; "::1" and "10.0.0.1" stay whole
-    TIME_CLF = (
-        "time_clf"  # 17/May/2015:10:05:03 +0000, also with .mmm fraction; without zone: the source's zone
-    )
-    TIME_ISO = (
-        "time_iso"  # 2015-05-17T10:05:03[.ffffff][Z|±hh:mm]; 'T' or ' '; without zone: the source's zone
-    )
+    # 17/May/2015:10:05:03 +0000, also with .mmm fraction; without zone: the source's zone
+    TIME_CLF = "time_clf"
+    # 2015-05-17T10:05:03[.ffffff][Z|±hh:mm]; 'T' or ' '; without zone: the source's zone
+    TIME_ISO = "time_iso"
     TIME_EPOCH = "time_epoch"  # unix time by magnitude: seconds (with fraction), ms, µs or ns
     TIME_ANY = "time_any"  # by its form: a number as TIME_EPOCH, dd/Mon/… as TIME_CLF, else TIME_ISO; [ ] around it are skipped
     TIME_EPOCH_MS = "time_epoch_ms"

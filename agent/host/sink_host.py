@@ -96,9 +96,8 @@ class SinkHost:
         self.stored = 0
         """Windows stored since the start."""
         self._vacancies: dict[JobId, Vacancy] = {}  # jobs whose windows could not be stored
-        self._reset_ledgers: dict[
-            JobId, int
-        ] = {}  # jobs whose ledgers start again, and the epoch that they served
+        # Jobs whose ledgers start again, and the epoch that they served.
+        self._reset_ledgers: dict[JobId, int] = {}
         host.node.sink = self.take
 
     def take(self, source: NodeId, message: Message) -> None:

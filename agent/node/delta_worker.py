@@ -148,9 +148,8 @@ class DeltaWorker:
         self.schedule: Schedule = ()
         self._ballot: Ballot = NO_BALLOT
         self._learned: Ballot = NO_BALLOT  # of the master whose schedule this is
-        self._proven: Ballot = (
-            NO_BALLOT  # of the last master that committed a bundle cut under its own ballot
-        )
+        # Of the last master that committed a bundle cut under its own ballot.
+        self._proven: Ballot = NO_BALLOT
         self._promises = Promises()
         self._since_us: Micros = 0
         self._left_out_us: Micros = 0  # `_since_us` of the outstanding Read

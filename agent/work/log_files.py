@@ -71,9 +71,8 @@ class LogFiles:
         self._sought_s: float | None = None
         self._unknown: Sequence[Seen] = ()
         self._ends: dict[int, int] = {}  # by generation: no whole line follows that offset
-        self._damaged: dict[
-            int, tuple[Stamp, float]
-        ] = {}  # archives, by generation: the stamp, and since when
+        # Archives, by generation: the stamp, and since when.
+        self._damaged: dict[int, tuple[Stamp, float]] = {}
         self._grace_s = grace_s
         self.clock_us = self.scan_clock_us = 0
         self.now_s = self.save_s = 0.0

@@ -38,9 +38,8 @@ class Rediscovery:
         self._notes, self._notice = notes, notice
         self._expected: dict[int, None] = {}
         self._ordinals: dict[int, dict[int, int]] = {}  # of a first line: expected identities, by ordinal
-        self._heads: dict[
-            Inode, tuple[tuple[int, int], int]
-        ] = {}  # signature and fingerprint of files that are not followed
+        # Signature and fingerprint of files that are not followed.
+        self._heads: dict[Inode, tuple[tuple[int, int], int]] = {}
         self._ambiguous: set[int] = set()
         self.unread: dict[str, str] = {}
 
