@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from threading import Event
 from typing import cast
 
@@ -43,7 +42,6 @@ class RunOptions(msgspec.Struct, frozen=True):
     until_us: int | None = None
     memory_max: int = MEMORY_MAX
     timezone: str = "UTC"
-    state_dir: Path | None = None
     job: str = "run"
 
 
@@ -80,7 +78,7 @@ class OneShot:
     """A bounded run: `feed` the blocks, then take the `windows`."""
 
     def __init__(self, options: RunOptions, plan: Plan, formats: FormatChoice) -> None:
-        self.budget = Budget(options.memory_max, options.state_dir, resident_bytes)
+        self.budget = Budget(options.memory_max, None, resident_bytes)
         self.panes = Panes(plan, self.budget)
         self.worker = Worker(plan)
         self.publisher = Publisher(options.job, plan, self.budget)
