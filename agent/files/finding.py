@@ -12,13 +12,13 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from elf.agent.files import names
-from elf.agent.files.content import Content, Plain, is_unsure, open_content
+from elf.agent.files.content import Content, Plain, is_unsure, open_content, reading
 from elf.agent.files.follow import Followed, Inode, Replaced
 from elf.agent.files.identity import PROOF_BYTES, gzip_holds, is_start_of, same_head
 from elf.agent.files.inotify import Inotify
 from elf.agent.files.known import Known
 from elf.agent.files.listing import Listing, Seen, reason, writable
-from elf.agent.files.recognise import Continues, common, continues, head_of, is_inode, is_rest_of, reading
+from elf.agent.files.recognise import Continues, common, continues, head_of, is_inode, is_rest_of
 from elf.errors import SourceError
 
 GLANCE_S = 5.0

@@ -28,14 +28,13 @@ import msgspec
 
 from elf.agent.files import names
 from elf.agent.files.blocks import BLOCK_BYTES, LINE_MAX, Block, Cutter, FileKey
-from elf.agent.files.content import Plain
+from elf.agent.files.content import Plain, exactly, reading
 from elf.agent.files.finding import Finder
 from elf.agent.files.first_seen import FirstSeen
 from elf.agent.files.follow import Followed, Inode, Replaced
 from elf.agent.files.identity import FileState
 from elf.agent.files.known import Known
 from elf.agent.files.listing import Seen
-from elf.agent.files.recognise import exactly, reading
 from elf.errors import SourceError
 
 GRACE_S = 10.0

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 
 from elf.agent.files.blocks import Block
-from elf.agent.files.content import open_content
+from elf.agent.files.content import exactly, reading
 from elf.agent.formats.fields import Format
 from elf.agent.formats.formats import column_types, resolve
 from elf.agent.formats.presets import COLUMN_TYPES
@@ -137,14 +136,7 @@ def _detected(path: str, head: bytes) -> Format:
 def head_of(path: Path) -> bytes:
     """The first `HEAD_BYTES` of a file, uncompressed; b"" if it cannot be read now."""
     try:
-        content = open_content(str(path))
+        with reading(str(path)) as content:
+            return exactly(content, memoryview(bytearray(HEAD_BYTES)))
     except OSError:
         return b""
-    buffer = bytearray(HEAD_BYTES)
-    try:
-        got = content.readinto(memoryview(buffer))
-    except OSError:
-        return b""
-    finally:
-        os.close(content.descriptor)
-    return bytes(buffer[:got])

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from elf.agent.files.blocks import Block
+from elf.agent.files.content import closing, exactly
 from elf.agent.files.first_seen import first_seen
 from elf.agent.files.follow import Followed, Inode
 from elf.agent.files.listing import Listing, Seen
-from elf.agent.files.recognise import exactly
 from elf.agent.files.source import Source
 from elf.agent.work.feed import FUTURE_US
 from elf.agent.work.file_notes import FileNote, Notes, first_line
@@ -218,15 +217,10 @@ class LogFiles:
         if file.denied or not (file.size or file.state.offset):
             return None
         try:
-            content = open_known(file)
+            with closing(open_known(file)) as content:
+                head = exactly(content, memoryview(bytearray(HEAD_BYTES)))
         except (OSError, SourceError):
             return None
-        try:
-            head = exactly(content, memoryview(bytearray(HEAD_BYTES)))
-        except OSError:
-            return None
-        finally:
-            os.close(content.descriptor)
         return first_line(head, file.state.done or len(head) == HEAD_BYTES)
 
     def note_of(self, block: Block) -> FileNote:

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -365,10 +366,8 @@ class MeshSource:
             scan = self._files.open(file, block.start)
         except (OSError, SourceError):
             return ParseState(format)
-        try:
+        with closing(scan):
             return self._state_at(scan, format)
-        finally:
-            scan.close()
 
     def _state_at(self, scan: Rescan, format: Format) -> ParseState:
         return self._parsing.state_at(

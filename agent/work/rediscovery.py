@@ -12,10 +12,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from elf.agent.files.content import Plain, kind
+from elf.agent.files.content import Plain, exactly, kind, reading
 from elf.agent.files.follow import Followed, Inode
 from elf.agent.files.listing import Seen, reason
-from elf.agent.files.recognise import COMPARE_BYTES, exactly, is_inode, reading
+from elf.agent.files.recognise import COMPARE_BYTES, is_inode
 from elf.agent.work.file_notes import FileNote, Notes, fingerprint_of, first_line, identity_of
 from elf.errors import SourceError
 from elf.srt.messages.messages import Position, Slot
