@@ -177,12 +177,12 @@ def run(
 
 
 def _heads(paths: Sequence[inputs.Input], first: Block | None) -> dict[str, bytes]:
-    """The beginnings of the files; of standard input, its first block."""
+    """The beginnings of the files. Of standard input or a pipe, from which it would be missing then: only if it is first."""
     if first is None:
         return {}
     heads = {first.path: bytes(first.data[:HEAD_BYTES])}
     for path in paths:
-        if path != "-" and str(path) not in heads:
+        if path != "-" and path.is_file() and str(path) not in heads:
             heads[str(path)] = head_of(path)
     return heads
 
