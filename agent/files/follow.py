@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import zlib
+from copy import copy
 
 import msgspec
 
@@ -258,7 +259,7 @@ class Followed:
     def _load(self, cutter: Cutter) -> None:
         """Resume within a line that is too long."""
         assert self.trace is not None
-        self.ahead = self.ahead or self.trace.copy()
+        self.ahead = self.ahead or copy(self.trace)
         cutter.on_skip = self.ahead.absorb
         cutter.skipping, cutter.skipped_bytes, cutter.too_long = (
             self.skipping,
@@ -295,7 +296,7 @@ class Followed:
     def _renew_checksums(self, cutter: Cutter) -> None:
         """Let the file's own cutter add the bytes that it skips next to a new copy of the checksums."""
         assert self.trace is not None
-        self.ahead = self.trace.copy()
+        self.ahead = copy(self.trace)
         cutter.on_skip = self.ahead.absorb
 
     def finish(self, shared: Cutter, now: float) -> Block:
