@@ -149,7 +149,7 @@ class Rediscovery:
         missing = [identity for identity in expected.values() if identity not in self._notes.by_identity]
         if not missing or any(note.fingerprint == fingerprint for note in self._notes.files.values()):
             return None
-        if len(expected) > 1 or not _are_one(ones):
+        if len(expected) > 1 or not _are_alike([one.path for one in ones]):
             self._report_ambiguous(fingerprint, [one.path for one in ones])
             return None
         return min(ones, key=lambda one: (_is_packed(one.path), -one.status.st_size))
@@ -191,10 +191,6 @@ def _is_packed(path: str) -> bool:
             return kind(file.read(4)) != "plain"
     except OSError:
         return True
-
-
-def _are_one(ones: Sequence[Seen]) -> bool:
-    return len(ones) < 2 or _are_alike([one.path for one in ones])
 
 
 def _are_alike(paths: Sequence[str]) -> bool:
