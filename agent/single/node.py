@@ -273,7 +273,7 @@ def follow(
         raise UsageError(
             "--sink parquet with --follow needs GROUP BY window(time, …): without one nothing is ever final"
         )
-    budget = Budget(options.memory_max, options.state_dir, resident_bytes)
+    budget = Budget(options.memory_max, None, resident_bytes)
     job = LiveJob(options.job, plan, JobOptions(), sinks, budget, _epoch(options.job, sinks, 0))
     bounds = (options.since_us, options.until_us)
     live_source = _wire(source, formats, [job], options.timezone, "", None, bounds if any(bounds) else None)

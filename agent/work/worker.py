@@ -63,7 +63,7 @@ class Worker:
         self._key_strings: list[Strings | None] = [None] * len(plan.keys)
         self._member_strings: list[list[Strings | None]] = [[None] * len(f.inputs) for f in plan.families]
         self._settled: list[Delta] = []
-        self._wanted = _columns_of(plan)
+        self._wanted = frozenset(column.name for column in plan.columns)
 
     @property
     def nbytes(self) -> int:
@@ -341,10 +341,6 @@ class _Registers:
 def _member_front(family: Family) -> Front:
     members = len(family.inputs) if family.kind is FamilyKind.DISTINCT else 1
     return Front(1 + members, family_ops(family))
-
-
-def _columns_of(plan: Plan) -> frozenset[str]:
-    return frozenset(column.name for column in plan.columns)
 
 
 def _truth(condition: Vector, rows: int) -> Mask:
