@@ -21,7 +21,8 @@ from elf.jobmaster.functions.frame import (
 from elf.jobmaster.functions.number import multiply, to_long, within
 from elf.jobmaster.plan.plan import Call
 from elf.jobmaster.values.conversion import unscaled
-from elf.jobmaster.values.vector import Kind, SqlType, Vector
+from elf.jobmaster.values.sql_types import Kind, SqlType
+from elf.jobmaster.values.vector import Vector
 
 SECOND_US = 1_000_000
 Cast = Callable[[Array, SqlType, SqlType], tuple[Array, "Mask | None", "Mask | None"]]

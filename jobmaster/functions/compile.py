@@ -14,7 +14,8 @@ from elf.jobmaster.functions.table import Counts, Results, distinct
 from elf.jobmaster.plan.plan import Call, Column, Expression, Literal
 from elf.jobmaster.plan.signatures import SIGNATURES, check_registered
 from elf.jobmaster.values._text import decode, intern
-from elf.jobmaster.values.vector import STRING, Kind, Vector
+from elf.jobmaster.values.sql_types import STRING, Kind
+from elf.jobmaster.values.vector import Vector
 
 VECTOR_BUILD: dict[str, Build] = {
     **logic.BUILD,

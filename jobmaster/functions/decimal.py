@@ -23,7 +23,8 @@ from elf.jobmaster.functions.frame import (
     settle,
 )
 from elf.jobmaster.plan.plan import Call, Literal
-from elf.jobmaster.values.vector import Kind, SqlType, Vector
+from elf.jobmaster.values.sql_types import Kind, SqlType
+from elf.jobmaster.values.vector import Vector
 
 WORK_DIGITS = 39
 """Digits (of a product) and decimals (of a quotient) that Spark keeps before the result's own scale is applied."""

@@ -26,7 +26,7 @@ import msgspec
 from elf.jobmaster.plan.plan import Aggregate, Call, Column, Expression, FamilyKind, Plan
 from elf.jobmaster.plan.spark_sql import identifier, spark_sql, unscaled
 from elf.jobmaster.values.spark_quantile import quantile_sql
-from elf.jobmaster.values.vector import Kind, SqlType
+from elf.jobmaster.values.sql_types import Kind, SqlType
 
 
 class Merged(msgspec.Struct, frozen=True):

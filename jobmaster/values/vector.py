@@ -28,38 +28,7 @@ from numpy.typing import NDArray
 from elf.cbt._strings import Strings
 from elf.jobmaster.values._text import decode
 from elf.jobmaster.values.columns import decimals, with_nulls
-from elf.jobmaster.values.sql_types import (
-    BIGINT,
-    BOOLEAN,
-    DOUBLE,
-    INT,
-    MICROS,
-    NULL,
-    STRING,
-    TIMESTAMP,
-    WINDOW,
-    Kind,
-    SqlType,
-    array,
-    decimal,
-)
-
-__all__ = [
-    "BIGINT",
-    "BOOLEAN",
-    "DOUBLE",
-    "INT",
-    "MICROS",
-    "NULL",
-    "STRING",
-    "TIMESTAMP",
-    "WINDOW",
-    "Kind",
-    "SqlType",
-    "Vector",
-    "array",
-    "decimal",
-]
+from elf.jobmaster.values.sql_types import Kind, SqlType
 
 
 class Vector:

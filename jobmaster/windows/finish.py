@@ -20,7 +20,8 @@ from elf.cbt._keys import decode_keys
 from elf.cbt.rows import Rows, distinct
 from elf.jobmaster.functions.expressions import Cache, evaluate
 from elf.jobmaster.plan.plan import Aggregate, Column, Expression, Plan
-from elf.jobmaster.values.vector import BIGINT, DOUBLE, STRING, TIMESTAMP, WINDOW, Kind, SqlType, Vector
+from elf.jobmaster.values.sql_types import BIGINT, DOUBLE, STRING, TIMESTAMP, WINDOW, Kind, SqlType
+from elf.jobmaster.values.vector import Vector
 from elf.jobmaster.windows._finish import group_index, sorted_members
 from elf.jobmaster.windows._order import join_texts, sorted_index
 from elf.jobmaster.windows.lanes import group_ops, lane_starts

@@ -21,7 +21,7 @@ from elf.cbt import aggregates
 from elf.cbt.budget import Budget, Fragment
 from elf.jobmaster.plan.plan import Order
 from elf.jobmaster.values.columns import CHUNK_ROWS, CellColumn, ColumnRows, Row, Texts
-from elf.jobmaster.values.vector import Kind
+from elf.jobmaster.values.sql_types import Kind
 from elf.jobmaster.windows._order import join_texts, lower_bound, order_keys, sorted_index
 
 RUNS_MAX = 128

@@ -20,7 +20,8 @@ from elf.cbt.rows import Rows
 from elf.jobmaster.plan.codec import encode
 from elf.jobmaster.plan.plan import Accumulator, Family, FamilyKind, Plan, Reduce
 from elf.jobmaster.plan.recipe import recipe
-from elf.jobmaster.values.vector import Kind, SqlType, Vector
+from elf.jobmaster.values.sql_types import Kind, SqlType
+from elf.jobmaster.values.vector import Vector
 from elf.jobmaster.windows.finish import Members, key_vectors
 from elf.jobmaster.windows.lanes import group_ops, lane_starts
 from elf.jobmaster.windows.panes import Piece

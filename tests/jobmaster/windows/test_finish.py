@@ -22,7 +22,8 @@ from elf.cbt._strings import Strings
 from elf.cbt.budget import Budget
 from elf.cbt.rows import Rows
 from elf.jobmaster.compile.query import compile as compile_query
-from elf.jobmaster.values.vector import BIGINT, DOUBLE, STRING, TIMESTAMP, SqlType, Vector
+from elf.jobmaster.values.sql_types import BIGINT, DOUBLE, STRING, TIMESTAMP, SqlType
+from elf.jobmaster.values.vector import Vector
 from elf.jobmaster.windows._finish import group_index, sorted_members
 from elf.jobmaster.windows.finish import Members, _order_of, _sort_keys
 from elf.jobmaster.windows.panes import Panes, _counts
