@@ -37,7 +37,8 @@ from elf.jobmaster.log.state_rows import RowPiece
 from elf.srt.codec.rosters import RosterDecoder, RosterEncoder
 from elf.srt.codec.wire import check_ids
 from elf.srt.messages.effects import Write
-from elf.srt.messages.messages import Ballot, Count, Digest, Item, Life, MaybeId, Micros, Revision, ShortText
+from elf.srt.messages.messages import Ballot, Count, Item, Life, MaybeId, Micros, Revision, ShortText
+from elf.srt.messages.results import LedgerEntries
 from elf.srt.messages.roster import SLOTS_MAX
 from elf.srt.messages.typed import parse
 
@@ -114,7 +115,7 @@ class LedgerRecord(Record, frozen=True, array_like=True):
     """open: the windows of which the sink holds only an open revision."""
 
     fence: Ballot
-    entries: tuple[tuple[tuple[ShortText, Micros], Revision, Digest], ...]
+    entries: LedgerEntries
     open: tuple[tuple[ShortText, Micros], ...] = ()
 
 
