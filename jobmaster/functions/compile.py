@@ -93,20 +93,12 @@ def _folded(call: Call, results: Results) -> Program:
     return lambda frame: value
 
 
-def _full(vector: Vector, rows: int) -> Vector:
-    """A vector of exactly `rows` values."""
-    if len(vector) == rows:
-        return vector
-    valid = None if vector.valid is None else np.broadcast_to(vector.valid, rows)
-    return Vector(vector.type, np.broadcast_to(vector.values, rows), valid, vector.strings)
-
-
 def _runner(call: Call, results: Results) -> tuple[Callable[[Frame], Vector], Strings | None]:
     """The inner form of a call: a function from a small frame to a vector of all its rows, and the dictionary of its text
     results."""
     if not _is_text(call):
         inner = compile_inner(call)
-        return lambda frame: _full(inner(frame), frame.rows), None
+        return lambda frame: inner(frame).full(frame.rows), None
     texts, derived = compile_texts(call), results.derive()
 
     def run(frame: Frame) -> Vector:

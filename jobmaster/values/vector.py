@@ -65,6 +65,13 @@ class Vector:
             self.type, self.values[rows], None if self.valid is None else self.valid[rows], self.strings
         )
 
+    def full(self, rows: int) -> Vector:
+        """These values, or a constant repeated, in as many rows. O(rows)."""
+        if len(self) == rows:
+            return self
+        valid = None if self.valid is None else self.valid.repeat(rows)
+        return Vector(self.type, self.values.repeat(rows, axis=0), valid, self.strings)
+
     def to_python(self) -> list[Any]:
         """Row values as Python objects: None, bool, int, float, Decimal, str; timestamps as int microseconds."""
         if self.type.kind is Kind.STRING:
