@@ -30,6 +30,7 @@ from elf.srt.codec.rosters import RosterDecoder, RosterEncoder
 from elf.srt.codec.rows import WireRows, pack_rows, unpack_rows
 from elf.srt.messages import messages as m
 from elf.srt.messages import results as r
+from elf.srt.messages.bounded import put_last
 from elf.srt.messages.ids import ID_BYTES, MAKER_BYTES, JobId, NodeId
 from elf.srt.messages.messages import Ballot, Bundle, Count, Message, Schedule
 from elf.srt.messages.roster import SLOTS_MAX
@@ -228,9 +229,7 @@ class Encoder:
             return
         key, rosters = self._used
         self._used = None
-        if self._rosters.pop(key, None) is None and len(self._rosters) >= JOBS_MAX:
-            del self._rosters[next(iter(self._rosters))]
-        self._rosters[key] = rosters
+        put_last(self._rosters, key, rosters, JOBS_MAX)
 
     def _reset_rosters(self) -> None:
         """The message is not sent: rosters that it may have changed are reset, and keep their rank at both ends."""

@@ -36,8 +36,9 @@ Prior art: SWIM (Das, Gupta, Motivala, DSN 2002), with its precedence rules; onl
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
+from elf.srt.messages.bounded import put_last
 from elf.srt.messages.effects import Effect, Send
 from elf.srt.messages.ids import NodeId
 from elf.srt.messages.messages import COUNT_MAX, Contact, News, Ping, Pong, ProbeFor
@@ -62,17 +63,6 @@ PROBES_MAX = 256
 DIRECT, INDIRECT, FOR_ANOTHER, ONCE, CHALLENGE = range(5)
 """Stages of a probe. ONCE: a missing answer has no consequence (a seed, a dead member, a candidate for the routing table).
 CHALLENGE: a missing answer means that another process has taken the member's place, as others claim."""
-
-
-_Value = TypeVar("_Value")
-
-
-def _put_last(table: dict[NodeId, _Value], node: NodeId, value: _Value, count_max: int) -> None:
-    """Put or move an entry to the end of a table; if that is full, drop its oldest ones. O(1)."""
-    table.pop(node, None)
-    while len(table) >= count_max:
-        del table[next(iter(table))]
-    table[node] = value
 
 
 def newer(one: Contact, other: Contact) -> bool:
@@ -217,7 +207,7 @@ class Membership:
             return False
         self.forget(contact.id)
         grave = Grave(contact, status, self.lived + self._parameters.dead_us)
-        _put_last(self.graves, contact.id, grave, GRAVES_MAX)
+        put_last(self.graves, contact.id, grave, GRAVES_MAX)
         self.changes.append((status, contact))
         self.spread(News(contact, announced))
         return True
@@ -229,7 +219,7 @@ class Membership:
 
     def remember(self, stranger: Contact) -> None:
         """Keep the contact of a node that is no member, so that messages can be sent to it."""
-        _put_last(self._strangers, stranger.id, stranger, STRANGERS_MAX)
+        put_last(self._strangers, stranger.id, stranger, STRANGERS_MAX)
 
     def contact_of(self, node: NodeId) -> Contact | None:
         """The contact of a member, a stranger, a node under probe or a dead one. O(probes)."""
@@ -262,7 +252,7 @@ class Membership:
 
     def spread(self, news: News) -> None:
         """Send a claim with the next `news_repeats` pings; it replaces an older claim about the same node."""
-        _put_last(self._news, news.contact.id, (news, self._parameters.news_repeats), NEWS_KEPT_MAX)
+        put_last(self._news, news.contact.id, (news, self._parameters.news_repeats), NEWS_KEPT_MAX)
 
     def news_for(self, node: NodeId) -> tuple[News, ...]:
         """The claims for the next ping to that node: first the claim that it is suspect or dead, if there is one, then the oldest
