@@ -201,7 +201,7 @@ def _division(call: Call, compile: Compile) -> Program:
             a, b = np.broadcast_arrays(x.values, divisor)
             out = np.zeros(len(a), dtype=object)
             out[:] = [quotient(p, q) for p, q in zip(a.tolist(), b.tolist(), strict=True)]
-        values, lost = _as_long(out) if call.type.kind is Kind.BIGINT else fit(out, call.type)
+        values, lost = narrow(out) if call.type.kind is Kind.BIGINT else fit(out, call.type)
         return settle(
             frame, call.type, values, both(x.valid, y.valid), void=zero if zero.any() else None, lost=lost
         )
@@ -209,7 +209,10 @@ def _division(call: Call, compile: Compile) -> Program:
     return run
 
 
-def _as_long(values: Array) -> tuple[Array, Mask | None]:
+def narrow(values: Array) -> tuple[Array, Mask | None]:
+    """Python ints as int64, and a mask of those that do not fit it."""
+    if _is_long(values):
+        return values, None
     lost: Mask = np.asarray((values < -(2**63)) | (values >= 2**63), dtype=np.bool_)
     return np.where(lost, 0, values).astype(np.int64), lost if lost.any() else None
 
