@@ -23,10 +23,6 @@ _GROUP_HINT = "GROUP BY it, or put it into an aggregate"
 class Rows(Translator):
     """Clauses over lines: WHERE, GROUP BY, and the arguments and filters of aggregates."""
 
-    def __init__(self, names: Names, clause: str) -> None:
-        super().__init__(names.sql)
-        self.names, self.clause = names, clause
-
     def column(self, node: Node) -> Term:
         return self.names.source_column(node)
 
@@ -46,8 +42,7 @@ class Groups(Translator):
     """Clauses over groups: SELECT, HAVING, ORDER BY."""
 
     def __init__(self, names: Names, clause: str) -> None:
-        super().__init__(names.sql)
-        self.names, self.clause = names, clause
+        super().__init__(names, clause)
         self.arguments = Rows(names, "an aggregate")
         self.seen: dict[str, Node] = {}
 
