@@ -236,10 +236,6 @@ class Members:
         self._numbers: NDArray[np.int64] | None = None
         self._sorted: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
 
-    def index(self) -> NDArray[np.int64]:
-        """The group of each row, ascending."""
-        return np.repeat(np.arange(len(self.bounds) - 1), np.diff(self.bounds))
-
     def numbers(self) -> NDArray[np.int64]:
         """Register, bucket or bin of each row."""
         if self._numbers is None:

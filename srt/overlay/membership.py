@@ -38,6 +38,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from elf.srt.messages.bounded import put_last
 from elf.srt.messages.effects import Effect, Send
 from elf.srt.messages.ids import NodeId
@@ -77,30 +79,24 @@ def is_other_process(one: Contact, other: Contact) -> bool:
     return 0 != one.instance != other.instance != 0
 
 
-class Probe:
+class Probe(msgspec.Struct):
     """One Ping that waits for its Pong. Times in lived µs."""
 
-    __slots__ = ("asker", "asker_number", "due", "rival", "sent", "stage", "target")
-
-    def __init__(self, target: Contact, stage: int, sent: int, due: int) -> None:
-        self.target = target
-        self.stage = stage
-        self.sent = sent
-        self.due = due
-        self.asker = b""
-        self.asker_number = 0
-        self.rival: Contact | None = None
+    target: Contact
+    stage: int
+    sent: int
+    due: int
+    asker: NodeId = b""
+    asker_number: int = 0
+    rival: Contact | None = None
 
 
-class Grave:
+class Grave(msgspec.Struct, frozen=True):
     """A dead member: its last contact, "dead" or "left", and until when (lived µs) it is remembered."""
 
-    __slots__ = ("contact", "status", "until")
-
-    def __init__(self, contact: Contact, status: str, until: int) -> None:
-        self.contact = contact
-        self.status = status
-        self.until = until
+    contact: Contact
+    status: str
+    until: int
 
 
 class Membership:
