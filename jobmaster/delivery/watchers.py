@@ -25,13 +25,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
-from typing import Literal
 
 import msgspec
 from msgspec.structs import replace
 
 from elf.jobmaster.delivery.chunks import ChunkedWindow, put_bytes, rows_bytes
-from elf.jobmaster.delivery.outbox import LATER
+from elf.jobmaster.delivery.outbox import LATER, Reread, WindowKey
 from elf.srt.messages.effects import Effect, Send
 from elf.srt.messages.ids import JobId, NodeId
 from elf.srt.messages.messages import Ballot, Maker, Micros
@@ -53,10 +52,6 @@ OWED_MAX = 1_000
 RENEWALS = 20
 """A watcher renews its Watch each emit interval; so many renewals may be lost: five seconds."""
 
-WindowKey = tuple[str, Micros]
-Reread = Callable[[WindowKey, str], Put | Literal["later"] | None]
-"""Reads a final window again, to be sent with that status. Returns None if it cannot be read, or has changed and will be
-published anew, and `LATER` while a large window is being read."""
 Finals = Callable[[Micros, int], Sequence[WindowKey]]
 """The final windows that start at or after a time, and a number of the newest before that time; in time order."""
 
