@@ -17,33 +17,22 @@ from elf.jobmaster.compile.literals import Term, number, type_named
 from elf.jobmaster.compile.names import Names
 from elf.jobmaster.compile.parse import CALL_MARK, Node, source_of
 from elf.jobmaster.compile.types import Mismatch, call
+from elf.jobmaster.plan import check
 from elf.jobmaster.plan.plan import Call, Expression, Literal
 from elf.jobmaster.plan.signatures import ARGUMENTS_MAX, SQL_FUNCTIONS, SqlFunction
 from elf.jobmaster.values.conversion import timestamp_text
 from elf.jobmaster.values.sql_types import BOOLEAN, NULL, STRING, TIMESTAMP, Kind
 
-AGGREGATES = frozenset(
-    (
-        "count",
-        "sum",
-        "min",
-        "max",
-        "avg",
-        "mean",
-        "var_pop",
-        "var_samp",
-        "variance",
-        "stddev",
-        "stddev_samp",
-        "std",
-        "stddev_pop",
-        "count_if",
-        "approx_count_distinct",
-        "approx_percentile",
-        "percentile_approx",
-    )
-)
-
+SYNONYMS = {
+    "mean": "avg",
+    "variance": "var_samp",
+    "stddev": "stddev_samp",
+    "std": "stddev_samp",
+    "percentile_approx": "approx_percentile",
+}
+"""Further SQL names of aggregates."""
+AGGREGATES = check.AGGREGATES - {"count_distinct"} | {"count_if", *SYNONYMS}
+"""All SQL names of aggregates: `count(DISTINCT x)` has none of its own, `count_if` is a count with a filter."""
 _BINARY = {
     "Add": "+",
     "Sub": "-",
