@@ -12,7 +12,7 @@ from elf.agent.formats.fields import Format
 from elf.agent.formats.formats import column_types, resolve
 from elf.agent.formats.presets import COLUMN_TYPES
 from elf.errors import FormatError
-from elf.jobmaster.values.vector import SqlType
+from elf.jobmaster.values.sql_types import SqlType
 
 HEAD_BYTES = 64 << 10
 """Bytes of a file from which its format is detected."""

@@ -13,7 +13,7 @@ from elf.agent.formats.layout import checked
 from elf.agent.formats.presets import COLUMN_TYPES, PRESETS
 from elf.agent.formats.table import SUMMARIES, ColumnRow, describe_format
 from elf.errors import FormatError
-from elf.jobmaster.values.vector import SqlType
+from elf.jobmaster.values.sql_types import SqlType
 
 __all__ = ["NAMES", "SUMMARIES", "ColumnRow", "column_types", "describe", "from_regex", "resolve"]
 

@@ -9,7 +9,7 @@ import msgspec
 from elf.agent.formats import keys, nginx, w3c
 from elf.agent.formats.fields import Convert, Escape, Field, Format, Shape
 from elf.agent.formats.layout import Piece, literal
-from elf.jobmaster.values.vector import BIGINT, MICROS, STRING, TIMESTAMP, SqlType
+from elf.jobmaster.values.sql_types import BIGINT, MICROS, STRING, TIMESTAMP, SqlType
 
 COLUMN_TYPES: dict[str, SqlType] = {
     "time": TIMESTAMP,

@@ -12,7 +12,7 @@ import msgspec
 from elf.agent.formats import _tokenize
 from elf.agent.formats.fields import Convert, Escape, Field, Format, Shape, type_of
 from elf.errors import FormatError
-from elf.jobmaster.values.vector import TIMESTAMP, SqlType
+from elf.jobmaster.values.sql_types import TIMESTAMP, SqlType
 
 _CONVERT = {convert: _tokenize.CONVERTS.index(convert.name) for convert in Convert}
 _ESCAPE = {escape: _tokenize.ESCAPES.index(escape.name) for escape in Escape}

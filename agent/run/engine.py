@@ -24,7 +24,7 @@ from elf.agent.work.feed import Feed, columns_for
 from elf.agent.work.worker import CUT_FACTOR, Worker
 from elf.cbt.budget import Budget
 from elf.jobmaster.plan.plan import Plan
-from elf.jobmaster.values.vector import SqlType
+from elf.jobmaster.values.sql_types import SqlType
 from elf.jobmaster.windows.panes import Panes
 from elf.jobmaster.windows.result import ColumnInfo, Sink, StateSink, Window
 from elf.jobmaster.windows.windows import Publisher, bounded

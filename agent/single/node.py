@@ -26,7 +26,7 @@ from elf.agent.work.feed import Feed, columns_for
 from elf.cbt.budget import Budget
 from elf.errors import ConfigError, ElfError, QueryError, StateError, UsageError
 from elf.jobmaster.plan.plan import Plan
-from elf.jobmaster.values.vector import SqlType
+from elf.jobmaster.values.sql_types import SqlType
 from elf.jobmaster.windows.result import Sink, StateSink
 from elf.sinks.spec import SinkSpec
 
