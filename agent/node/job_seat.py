@@ -75,7 +75,6 @@ class JobSeat:
         former: JobSeat | None = None,
         revoked: Set[NodeId] = frozenset(),
         ended: Set[NodeId] = frozenset(),
-        knows_agents: Callable[[], bool] = lambda: True,
     ) -> None:
         self.job: JobId = spec.id
         self.spec, self.me = spec, me
@@ -104,7 +103,6 @@ class JobSeat:
         """Whether cores other than those of `_flow` may have changed."""
         self._gather()
         self._budget, self._revoked, self._ended = budget, revoked, ended
-        self._knows_agents = knows_agents
         self._held = JobItems(directory, self.job)
         self._items: list[Item] = []  # to be spread
         self._now = 0
@@ -444,7 +442,6 @@ class JobSeat:
             known_schedule=self._held.schedule(),
             losses=lambda: self.succession.losses,
             unshared=self._unshared,
-            knows_agents=self._knows_agents,
             handed_on=has_served and is_gone and not self._served_on,
         )
         self._served_on = False

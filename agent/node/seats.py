@@ -111,10 +111,6 @@ class SeatedNode(LinkedNode):
     def _seat_opened(self, seat: JobSeat, now: int, out: list[Outer]) -> None:
         """A job has a new seat."""
 
-    def _knows_agents(self) -> bool:
-        """Whether the directory has the advert of each member that the overlay knows. O(members)."""
-        return all(self.directory.get("agent", node) is not None for node in self.overlay.acquaintances())
-
     # The guard.
 
     def _call(
@@ -369,7 +365,6 @@ class SeatedNode(LinkedNode):
                 former=former,
                 revoked=self._revoked,
                 ended=self._ended.keys(),
-                knows_agents=self._knows_agents,
             )
             if vacancy is not None:
                 seat.succession.restore([Promise(vacancy.promise)])

@@ -9,8 +9,8 @@ neighbour, and their buckets if the digests differ.
     GossipDigest(root)              | if the own root differs: the own digests of all buckets
     GossipDigest(root, buckets)     | own items of the buckets that differ, with `reply`; a request for those that are empty here
     GossipDigest(root, want)        | the items of the wanted buckets
-    GossipItems(bucket, items)      | none: newer items are verified and kept, and forwarded as a rumor; jobs only of a node whose
-                                    | advert is known
+    GossipItems(bucket, items)      | none: newer items are verified and kept, and forwarded as a rumor; a new job only if both
+                                    | nodes hold adverts of the same agents
     GossipItems with `reply`        | items of that bucket that are newer here, or missing there
 
 A bucket is an immutable sorted tuple of items with its digest, the exclusive or of its items' digests. Nodes of one process that
@@ -26,6 +26,7 @@ items that were signed under a certificate that is revoked now: so all nodes con
 
 from __future__ import annotations
 
+from collections import Counter
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
@@ -51,6 +52,8 @@ MESSAGE_BYTES_MAX = 64 << 10  # items of one message: a datagram's worth that a 
 RUMORS_MAX = 32  # comparing digests is cheaper than sending more new items
 REFUSED_MAX = 64
 """After so many items with wrong signatures, 10 ms of checking, the rest of a message is skipped."""
+ASKS_MAX = 3
+"""After so many comparisons with one neighbour whose jobs are not accepted, the rest of a period passes without another."""
 UNBELIEVED = "unbelieved items"
 """Kind of the notice about such a message."""
 ANSWER_BYTES_MAX = 512 << 10  # items of one answer: all of 3,000 agents; more take several periods
@@ -62,6 +65,11 @@ def item_digest(item: Item) -> int:
     stamp = ",".join(map(str, item.stamp))
     head = f"{item.kind} {item.name.hex()} {stamp} ".encode()
     return int.from_bytes(blake2b(head + body_digest(item), digest_size=8).digest())
+
+
+def agent_digest(item: Item) -> int:
+    """64 bits of the name of an agent's advert; 0 for other items."""
+    return int.from_bytes(item.name[-8:]) if item.kind == "agent" else 0
 
 
 def body_digest(item: Item) -> bytes:
@@ -104,7 +112,7 @@ class Directory:
     def __init__(self, parameters: Parameters, verify: Callable[[Item], bool], rng: Random) -> None:
         self._parameters, self._verify, self._rng = parameters, verify, rng
         self._buckets: list[Bucket] = [EMPTY] * parameters.buckets
-        self._root = 0
+        self._root = self._agents = 0  # digests of all items, and of the names of agents
         self._count = 0
         self._changed: dict[Key, Item] = {}
         self._rumors: dict[Key, Item] = {}
@@ -112,6 +120,7 @@ class Directory:
         self._written = 0
         self._has_dropped = False  # the disk has items that were dropped, or may lack some: write all
         self._refused = 0
+        self._asked = Counter[bytes]()  # comparisons since the last period, because jobs were not accepted
         self._gossip_due: int | None = None
         self._rumor_due: int | None = None
         self._now = 0
@@ -153,6 +162,7 @@ class Directory:
     def share(self, other: Directory) -> None:
         """Hold exactly the items of `other`, without changes, rumors or records: a simulated mesh starts with one directory."""
         self._buckets, self._root, self._count = list(other._buckets), other._root, other._count
+        self._agents = other._agents
 
     def restore(self, records: Iterable[tuple[Item, ...]]) -> None:
         """Apply the records written under ("directory", b""), in order. Their items are changes, but not rumors."""
@@ -186,6 +196,7 @@ class Directory:
         digest = bucket.digest
         for item in out:
             digest ^= item_digest(item)
+            self._agents ^= agent_digest(item)
         self._root ^= bucket.digest ^ digest
         gone = {(item.kind, item.name) for item in out}
         return Bucket(tuple(item for item in bucket.items if (item.kind, item.name) not in gone), digest)
@@ -249,6 +260,7 @@ class Directory:
             digest ^= item_digest(item)
             if held is None:
                 count += 1
+                self._agents ^= agent_digest(item)
             else:
                 digest ^= item_digest(held)
         self._root ^= bucket.digest ^ digest
@@ -316,31 +328,43 @@ class Directory:
         items = self._buckets[place].items
         pieces = _pieces(items)
         if len(pieces) == 1:
-            return [Send(to, GossipItems(place, items, reply))]
-        effects: list[Effect] = [Send(to, GossipItems(place, piece)) for piece in pieces]
+            return [Send(to, GossipItems(place, items, reply, self._agents))]
+        effects: list[Effect] = [Send(to, self._items_message(place, piece)) for piece in pieces]
         if reply and pieces:
             effects.append(Send(to, GossipDigest(self._root, (), (place,))))
         return effects
 
+    def _items_message(self, place: int, items: tuple[Item, ...]) -> GossipItems:
+        return GossipItems(place, items, agents=self._agents)
+
     def _on_items(self, source: NodeId, message: GossipItems) -> list[Effect]:
         if not 0 <= message.bucket < len(self._buckets):
             return []
-        self._merge(message.bucket, self._acceptable(source, message.items))
+        items = self._acceptable(message)
+        self._merge(message.bucket, items)
         effects: list[Effect] = []
+        if len(items) < len(message.items) and self._asked[source] < ASKS_MAX:
+            self._asked[source] += 1
+            effects.append(Send(source, self._digest(whole=True)))
         if self._refused:
             text = f"{self._refused} directory items that this agent sent are ignored: their signatures are not valid"
             effects.append(Notice(UNBELIEVED, text, source))
         if not message.reply:
             return effects
         newer = self._unknown_to(message.bucket, message.items)
-        return effects + [Send(source, GossipItems(message.bucket, piece)) for piece in _pieces(newer)]
+        return effects + [
+            Send(source, self._items_message(message.bucket, piece)) for piece in _pieces(newer)
+        ]
 
-    def _acceptable(self, source: NodeId, items: tuple[Item, ...]) -> tuple[Item, ...]:
-        """Rule Roster*: without `source`'s advert no job is accepted from it, so whoever knows another agent's job also knows
-        that there is another agent. A later comparison brings the job again."""
-        if self.get("agent", source) is not None:
-            return items
-        return tuple(item for item in items if item.kind != "job")
+    def _acceptable(self, message: GossipItems) -> tuple[Item, ...]:
+        """Rule Roster*: a job that is new here is accepted only if the sender holds adverts of the same agents. So every node
+        that holds a job knows all agents that the job's earlier holders knew. A comparison brings the missing adverts, and the
+        next one the job."""
+        if message.agents == self._agents:
+            return message.items
+        return tuple(
+            item for item in message.items if item.kind != "job" or self.get("job", item.name) is not None
+        )
 
     def _unknown_to(self, place: int, theirs: tuple[Item, ...]) -> tuple[Item, ...]:
         """The items of the own bucket that a node with `theirs` lacks."""
@@ -372,6 +396,7 @@ class Directory:
             self._gossip_due = now + self._rng.randrange(1, self._parameters.gossip_us + 1)
         elif now >= self._gossip_due:
             self._gossip_due = now + self._parameters.gossip_us
+            self._asked.clear()
             if neighbours:
                 effects.append(Send(self._rng.choice(neighbours), self._digest()))
         return effects
@@ -384,7 +409,7 @@ class Directory:
             messages = [self._digest(whole=True)]
         else:
             messages = [
-                GossipItems(place, piece)
+                self._items_message(place, piece)
                 for place, items in self._by_bucket(self._rumors.values()).items()
                 for piece in _pieces(tuple(items))
             ]
@@ -414,7 +439,7 @@ class Directory:
 
     def check(self) -> None:
         """Raise AssertionError unless all invariants hold. O(items)."""
-        root = count = 0
+        root = count = agents = 0
         for place, bucket in enumerate(self._buckets):
             digest = 0
             keys = [(item.kind, item.name) for item in bucket.items]
@@ -423,9 +448,10 @@ class Directory:
             assert list(bucket.places) == keys
             for item in bucket.items:
                 digest ^= item_digest(item)
+                agents ^= agent_digest(item)
             assert digest == bucket.digest
             root, count = root ^ digest, count + len(keys)
-        assert (root, count) == (self._root, self._count)
+        assert (root, count, agents) == (self._root, self._count, self._agents)
         for news in (self._changed, self._rumors, self._unwritten):
             assert all(self.get(*key) == item for key, item in news.items())
 

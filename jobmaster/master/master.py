@@ -48,8 +48,7 @@ class Master:
     the number of entries that may be proposed now; without room bundles wait, and other entries are proposed later. sinks: those
     that keep a ledger; stores_states: whether they store the states of panes, not only rows. known_schedule: the schedule of an
     earlier log, according to the directory, which a new log continues. losses: see `Succession.losses`; unshared: entries that an
-    earlier master on this node kept. handed_on: the former master has published nothing that is not in the log. knows_agents:
-    see `Roster`. Every public
+    earlier master on this node kept. handed_on: the former master has published nothing that is not in the log. Every public
     method takes the node's clock and returns effects. `fence`: a higher ballot that a sink reported; the node must step down.
     """
 
@@ -68,14 +67,13 @@ class Master:
         losses: Callable[[], int] = lambda: 0,
         unshared: Unshared | None = None,
         handed_on: bool = False,
-        knows_agents: Callable[[], bool] = lambda: True,
     ) -> None:
         self.spec, self.state, self.ballot, self.parameters = spec, state, ballot, parameters
         self.job = state.job
         self.log = Proposals(state.positions, state.index, parameters.park_bytes_max, propose, room)
         self.ahead = self.log.ahead
         about = state, ballot, self.log, spec.source, parameters.forget_us
-        self.roster = Roster(*about, self._add_effect, knows_agents)
+        self.roster = Roster(*about, self._add_effect)
         self.intake = Intake(state, ballot, parameters, self.log, self.roster, self._add_effect)
         self.publication = Publication(
             state,

@@ -31,8 +31,7 @@ from elf.srt.messages.messages import Ballot, Farewell, Goodbye, Hello, Micros, 
 
 class Roster:
     """Maintains the roster under `ballot`. add_effect: adds an effect to the current call. is_new: the log began with this
-    master, which therefore does not know earlier workers. knows_agents: whether the directory has the adverts of all members
-    that this node knows. Memory: one entry per worker."""
+    master, which therefore does not know earlier workers. Memory: one entry per worker."""
 
     def __init__(
         self,
@@ -42,11 +41,9 @@ class Roster:
         source: str,
         forget_us: int,
         add_effect: Callable[[Effect], None],
-        knows_agents: Callable[[], bool] = lambda: True,
     ) -> None:
         self.job, self.ballot, self.source = state.job, ballot, source
         self.is_new = False
-        self._knows_agents = knows_agents
         self._was_complete = False
         self.eviction = Eviction(forget_us)
         self._state, self._log, self._add_effect = state, log, add_effect
@@ -117,12 +114,11 @@ class Roster:
 
     @property
     def is_complete(self) -> bool:
-        """Rule Roster*: whether windows can be whole. The agents in the directory are expected. It is incomplete until this node
-        has compared it with another node's: after a lost disk, members are known before their adverts."""
+        """Whether windows can be whole: the agents of the directory are on the roster."""
         if self._was_complete:
             return True
         is_added = self._state.positions.roster.keys() == self._log.ahead.roster.keys()
-        self._was_complete |= is_added and not self._wanted and self._knows_agents()
+        self._was_complete |= is_added and not self._wanted
         return self._was_complete
 
     def retired(self) -> None:

@@ -201,11 +201,12 @@ class GossipDigest(Message, frozen=True, array_like=True, gc=False):
 
 
 class GossipItems(Message, frozen=True, array_like=True, gc=False):
-    """Items of one bucket; `reply`: send me your items of it too."""
+    """Items of one bucket; `reply`: send me your items of it too. `agents`: a digest of the nodes whose adverts I hold."""
 
     bucket: Count
     items: tuple[Item, ...]
     reply: bool = False
+    agents: Digest = 0
 
 
 # A job's master and its workers, outside the tree: routed to the job's id, answered directly. Datagrams.

@@ -292,11 +292,6 @@ def late_comers(seed: int) -> s.Scenario:
     return kept("fourth-56", seed)
 
 
-def unknown_agents(seed: int) -> s.Scenario:
-    """All that hold a log lose their disks, restart at once, and begin a new log before they know the other agents."""
-    return kept("sixth-949", seed)
-
-
 def unknown_sender(seed: int) -> s.Scenario:
     """An agent that joins receives a job, loses its only neighbour, and begins the job's log anew."""
     return kept("sixth-311", seed)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-import itertools
 from collections.abc import Sequence
 from random import Random
 
@@ -133,9 +132,6 @@ def content(held: Directory) -> dict[tuple[str, bytes], Item]:
 def test_any_order_and_any_exchange_ends_in_the_same_content(items: list[Item], seed: int) -> None:
     rng = Random(seed)
     nodes = [directory(msgspec.structs.replace(P, buckets=4), number) for number in range(3)]
-    adverts = [Item("agent", bytes([number]), (1,), b"") for number in range(3)]
-    for item, held in itertools.product(adverts, nodes):
-        held.put(item, 0)
     for item in items:
         nodes[rng.randrange(3)].put(item, 0)
     waiting: list[tuple[int, int, Message]] = []
@@ -148,7 +144,7 @@ def test_any_order_and_any_exchange_ends_in_the_same_content(items: list[Item], 
             waiting += [(to, node[0], answer) for node, answer in sends(answers)]
             if rng.random() < 0.1:
                 waiting.append((source, to, message))
-    best = model([*adverts, *items])
+    best = model(items)
     for held in nodes:
         held.check()
         assert content(held) == best
@@ -156,20 +152,44 @@ def test_any_order_and_any_exchange_ends_in_the_same_content(items: list[Item], 
     assert len({held.digest for held in nodes}) == 1
 
 
-def test_no_job_is_accepted_from_a_node_without_an_advert() -> None:
-    """Not even what it forwards; as soon as its advert is known, a comparison brings the job."""
+def test_a_new_job_is_accepted_only_from_a_node_with_the_same_agents() -> None:
+    """The comparison that is requested at once brings the missing advert; the next one brings the job."""
     one, other = directory(), directory(seed=1)
-    for item in (spec().item(), advert(5)):
-        other.put(item, 0)
-    place = other._place("job", spec().id)
-    (answer,) = other.step(name(2), GossipDigest(0, (), (place,)), 0)
-    assert isinstance(answer, Send)
-    one.step(name(1), answer.message, 0)
-    one.step(name(1), GossipItems(one._place("agent", name(5)), (advert(5),)), 0)
-    assert content(one).keys() == {("agent", name(5))}
+    for number in (1, 2):
+        other.put(advert(number), 0)
     one.put(advert(1), 0)
-    one.step(name(1), answer.message, 0)
+    other.put(spec().item(), 0)
+    place = other._place("job", spec().id)
+    (first,) = sends(other.step(name(1), GossipDigest(0, (), (place,)), 0))
+    requests = sends(one.step(name(2), first[1], 0))
+    assert one.get("job", spec().id) is None
+    assert requests == [(name(2), GossipDigest(one.digest, tuple(each.digest for each in one._buckets)))]
+    waiting = [(name(1), *requests)]
+    nodes = {name(1): one, name(2): other}
+    while waiting:
+        source, *messages = waiting.pop()
+        for to, message in messages:
+            waiting.append((to, *sends(nodes[to].step(source, message, 0))))
     assert one.get("job", spec().id) == spec().item()
+    assert one.digest == other.digest
+
+
+def test_a_change_of_a_known_job_is_accepted_from_any_node() -> None:
+    one, other = directory(), directory(seed=1)
+    one.put(spec().item(), 0)
+    other.put(advert(2), 0)
+    other.put(spec(2).item(), 0)
+    (answer,) = sends(other.step(name(1), GossipDigest(0, (), (other._place("job", spec().id),)), 0))
+    assert one.step(name(2), answer[1], 0) == []
+    assert one.get("job", spec().id) == spec(2).item()
+
+
+def test_a_neighbour_that_never_agrees_is_asked_a_few_times_in_a_period() -> None:
+    one, other = directory(), directory(seed=1)
+    other.put(advert(2), 0)
+    other.put(spec().item(), 0)
+    (answer,) = sends(other.step(name(1), GossipDigest(0, (), (other._place("job", spec().id),)), 0))
+    assert [len(one.step(name(2), answer[1], 0)) for _ in range(5)] == [1, 1, 1, 0, 0]
 
 
 def test_of_two_with_one_number_the_digest_decides_in_any_order() -> None:
@@ -195,11 +215,6 @@ def test_put_returns_whether_the_item_was_new() -> None:
 
 def test_a_new_job_reaches_a_thousand_nodes_within_two_seconds() -> None:
     mesh = Mesh(1_000, 1, loss=0.01)
-    known = directory()
-    for number in range(1_000):
-        known.put(advert(number), 0)
-    for held in mesh.nodes.values():
-        held.share(known)
     mesh.run(2 * SECOND)
     origin, start = name(0), mesh.now
     before = mesh.messages
@@ -272,21 +287,19 @@ def test_forged_misplaced_and_oversized_items_are_not_kept() -> None:
         msgspec.structs.replace(good, stamp=(1 << 64,)),
         msgspec.structs.replace(good, body=bytes(BODY_BYTES_MAX + 1)),
     ]
-    held.put(advert(1), 0)
     for item in bad:
         held.step(name(1), GossipItems(place, (item,)), 0)
     held.step(name(1), GossipItems((place + 1) % P.buckets, (good,)), 0)
     held.step(name(1), GossipItems(P.buckets, (good,)), 0)
     held.step(name(1), GossipDigest(1, (), (-1, P.buckets)), 0)
-    assert len(held) == 1
+    assert len(held) == 0
     held.step(name(1), GossipItems(place, (*bad, good)), 0)
-    assert content(held) == {("agent", name(1)): advert(1), ("job", good.name): good}
+    assert content(held) == {("job", good.name): good}
     held.check()
 
 
 def test_a_forged_successor_does_not_hide_a_true_one_in_the_same_message() -> None:
     held = directory()
-    held.put(advert(1), 0)
     true = spec(2).item()
     forged = msgspec.structs.replace(spec(3).item(), signature=b"forged")
     place = next(place for place in range(P.buckets) if directory()._merge(place, (true,)))
@@ -348,7 +361,8 @@ def test_new_items_wait_for_the_first_neighbour() -> None:
     for now in (0, P.rumor_us, 2 * P.gossip_us):
         assert not sends(held.tick(now, []))
     sent = sends(held.tick(4 * P.gossip_us, [name(7)]))
-    assert (name(7), GossipItems(held._place("agent", name(1)), (advert(1),))) in sent
+    items = GossipItems(held._place("agent", name(1)), (advert(1),), agents=1)
+    assert (name(7), items) in sent
 
 
 def test_a_clock_that_steps_back_does_not_silence_the_gossip() -> None:
