@@ -164,12 +164,11 @@ def test_a_new_job_is_accepted_only_from_a_node_with_the_same_agents() -> None:
     requests = sends(one.step(name(2), first[1], 0))
     assert one.get("job", spec().id) is None
     assert requests == [(name(2), GossipDigest(one.digest, tuple(each.digest for each in one._buckets)))]
-    waiting = [(name(1), *requests)]
     nodes = {name(1): one, name(2): other}
+    waiting = [(name(1), to, message) for to, message in requests]
     while waiting:
-        source, *messages = waiting.pop()
-        for to, message in messages:
-            waiting.append((to, *sends(nodes[to].step(source, message, 0))))
+        source, to, message = waiting.pop()
+        waiting += [(to, *answer) for answer in sends(nodes[to].step(source, message, 0))]
     assert one.get("job", spec().id) == spec().item()
     assert one.digest == other.digest
 
