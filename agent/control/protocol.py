@@ -13,6 +13,7 @@ import struct
 import msgspec
 
 from elf.jobmaster.directory.job_spec import Name
+from elf.jobmaster.directory.known_schedule import KnownSchedule
 from elf.srt.messages.messages import Item
 
 REQUEST_BYTES_MAX = 2 << 20
@@ -37,6 +38,12 @@ class JobGet(Request, frozen=True, tag=True):
 
 class JobPut(Request, frozen=True, tag=True):
     """A job's new entry, signed if the mesh has keys. Answer: `Done`."""
+
+    item: Item
+
+
+class JobChange(Request, frozen=True, tag=True):
+    """A job's new entry with another last version. Answer: `Changed`, once a master has put that version into force."""
 
     item: Item
 
@@ -106,7 +113,8 @@ class HeldSource(msgspec.Struct, frozen=True):
 
 class JobHeld(Answer, frozen=True, tag=True):
     """item: None if there never was such a job. names: of running jobs. sources, sinks: what agents offer. now_us: the
-    agent's clock. signed: whether the mesh takes signed jobs only. schemas: of the sources, if requested."""
+    agent's clock. signed: whether the mesh takes signed jobs only. schemas: of the sources, if requested. schedule: the job's
+    control lines, as a master announced them last; None if the job was never changed."""
 
     item: Item | None
     names: tuple[str, ...]
@@ -115,6 +123,14 @@ class JobHeld(Answer, frozen=True, tag=True):
     now_us: int
     signed: bool
     schemas: dict[str, HeldSource] = {}
+    schedule: KnownSchedule | None = None
+
+
+class Changed(Answer, frozen=True, tag=True):
+    """The job's last version is in force from `from_us` on. took_us: from the request until this agent knew that."""
+
+    from_us: int
+    took_us: int
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -225,8 +241,8 @@ class Status(Answer, frozen=True, tag=True):
     not_asked: int = 0
 
 
-AnyRequest = JobGet | JobPut | JobList | JobWatch | Revoke | MeshStatus | MeshTree | MeshLeave
-AnyAnswer = Done | Failed | JobHeld | Jobs | Versions | Published | Tree | Status
+AnyRequest = JobGet | JobPut | JobChange | JobList | JobWatch | Revoke | MeshStatus | MeshTree | MeshLeave
+AnyAnswer = Done | Failed | JobHeld | Changed | Jobs | Versions | Published | Tree | Status
 
 _encoder = msgspec.msgpack.Encoder()
 _requests = msgspec.msgpack.Decoder(AnyRequest)
