@@ -7,8 +7,8 @@ from random import Random
 import pytest
 
 from elf.agent.simulator.run import simulate
-from elf.agent.simulator.scenario.scenario import Change, Mode, Scenario
-from tests.soak.drawn import SECOND, random_scenario
+from elf.agent.simulator.scenario.scenario import SECOND, Change, Mode, Scenario
+from tests.soak.drawn import random_scenario
 
 MODES: tuple[Mode, ...] = ("split", "restate", "next")
 
