@@ -18,6 +18,7 @@ from elf.agent.control.socket import Control
 from elf.errors import PeerError
 from elf.jobmaster.plan.codec import decode
 from elf.jobmaster.plan.plan import Plan
+from elf.jobmaster.values.conversion import timestamp_text
 from elf.jobmaster.windows.result import ColumnInfo, Lines, Sink, Window
 from elf.sinks.console.terminal import new_console
 from elf.srt.codec import wire
@@ -65,7 +66,7 @@ def _follow(windows: Iterator[Window | str | None], sink: Sink, count: int | Non
 
 
 def _windows(control: Control, name: str, stop: Stop) -> Iterator[Window | str | None]:
-    """Windows; None when no more has come yet; a text at the end of the job."""
+    """Windows; None when no more has come yet; a text where the job's version changes, and at the end of the job."""
     plans: dict[str, Plan] = {}
     first: Put | None = None  # the first part of a window: its fields hold for all parts
     rows: list[tuple[Any, ...]] = []
@@ -80,6 +81,9 @@ def _windows(control: Control, name: str, stop: Stop) -> Iterator[Window | str |
             if not answer.more:
                 yield _window(name, replace(first, rows=rows), plans)
                 first, rows = None, []
+        elif isinstance(answer, w.NewVersion):
+            line = timestamp_text(answer.from_us - answer.from_us % 1000)
+            yield f"job {name}: version {answer.version} is in force from {line} UTC on"
         elif isinstance(answer, w.Done):
             yield answer.text
             return

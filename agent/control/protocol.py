@@ -53,7 +53,7 @@ class JobList(Request, frozen=True, tag=True):
 
 
 class JobWatch(Request, frozen=True, tag=True):
-    """A job's windows as they are published. Answers: `Versions` and `Published`, until the command disconnects."""
+    """A job's windows as they are published. Answers: `Versions`, `Published` and `NewVersion`, until the command disconnects."""
 
     name: Name
 
@@ -183,6 +183,13 @@ class Versions(Answer, frozen=True, tag=True):
     plans: dict[str, bytes]
 
 
+class NewVersion(Answer, frozen=True, tag=True):
+    """The job changes to that version: it is in force from `from_us` on."""
+
+    version: str
+    from_us: int
+
+
 class Published(Answer, frozen=True, tag=True):
     """A window: an encoded `Put`. more: the next message has more of its rows."""
 
@@ -242,7 +249,7 @@ class Status(Answer, frozen=True, tag=True):
 
 
 AnyRequest = JobGet | JobPut | JobChange | JobList | JobWatch | Revoke | MeshStatus | MeshTree | MeshLeave
-AnyAnswer = Done | Failed | JobHeld | Changed | Jobs | Versions | Published | Tree | Status
+AnyAnswer = Done | Failed | JobHeld | Changed | Jobs | Versions | NewVersion | Published | Tree | Status
 
 _encoder = msgspec.msgpack.Encoder()
 _requests = msgspec.msgpack.Decoder(AnyRequest)

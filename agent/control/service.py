@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from elf.agent.config.names import unknown_job
 from elf.agent.control import protocol as w
-from elf.agent.control.changing import in_force
+from elf.agent.control.changing import NewLines, in_force
 from elf.agent.control.columns import held_columns
 from elf.agent.control.follow import Watcher
 from elf.agent.control.gathering import InMemory, PartStore
@@ -253,12 +253,15 @@ class ControlService:
         await self._wait_for_job(name)
         job, sent = self._spec(name).id, set[str]()
         number = next(self._numbers)
+        changes = NewLines(self._directory, job)
         watcher = Watcher(job, self._host.node.id, number, self._host.node.parameters, self._new_store)
         with self._exchange(number, watcher) as exchange:
             while not self._spec(name).stopped:
                 await self._drive(exchange)
                 if watcher.is_refused:
                     raise ElfError(f"job {name!r} has too many watchers already; end one of them")
+                if (line := changes.take()) is not None:
+                    yield w.NewVersion(line.version, line.from_us)
                 for put, parts in watcher.take_parts():
                     if put.version not in sent and (plans := self._plans(job)):
                         sent |= plans.keys()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence, Set
@@ -17,7 +19,7 @@ from elf.jobmaster.log.schedule import AFTER_ALL
 from elf.srt.messages.results import Put
 from elf.typer_cli import app
 from tests.rigs.agents.mesh_rig import SQL, WINDOW_S, Fleet, wait_until
-from tests.rigs.agents.seen import Seen
+from tests.rigs.agents.seen import WAIT_S, Seen
 
 ERRORS = SQL.replace("GROUP BY", "WHERE status >= 400 GROUP BY")
 LONG_S = 20
@@ -250,3 +252,28 @@ def test_a_change_while_the_master_dies(tmp_path: Path) -> None:
             second = version(fleet, "hits")
             parts = stays_exact(fleet, seen, "hits", WINDOW_S, [second])
             assert [digest for digest, _, _ in parts][1:] == [second]
+
+
+def test_a_watch_marks_where_the_version_changes(fleet: Fleet) -> None:
+    fleet.start_job("hits")
+    agent = ("--agent", str(fleet.agents[1].socket))
+    watch = subprocess.Popen(
+        [sys.executable, "-m", "elf", "job", "watch", "hits", "--output", "json", *agent],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with fleet.traffic():
+        first = version(fleet, "hits")
+        assert watch.stdout is not None
+        assert json.loads(watch.stdout.readline())["_elf"]["version"] == first
+        fleet.elf("job", "update", "hits", "--sql", ERRORS)
+        second = version(fleet, "hits")
+        while json.loads(watch.stdout.readline())["_elf"]["version"] != second:
+            pass
+        fleet.elf("job", "rollback", "hits")
+        while json.loads(watch.stdout.readline())["_elf"]["version"] != first:
+            pass
+    fleet.elf("job", "stop", "hits")
+    marks = [line for line in watch.communicate(timeout=WAIT_S)[1].splitlines() if "version" in line]
+    assert [re.findall(r"version (\w+) is in force from", mark) for mark in marks] == [[second], [first]]
