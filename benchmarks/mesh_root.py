@@ -35,7 +35,7 @@ from elf.jobmaster.log.job_state import JobState
 from elf.jobmaster.log.log_codec import LOG
 from elf.jobmaster.master.master import Master
 from elf.jobmaster.plan import codec as plans
-from elf.jobmaster.values.vector import BIGINT, STRING, TIMESTAMP
+from elf.jobmaster.values.sql_types import BIGINT, STRING, TIMESTAMP
 from elf.srt.codec.parts import pack_parts, unpack_parts
 from elf.srt.codec.wire import Decoder, Encoder
 from elf.srt.messages.messages import FIRST, NO_BALLOT, Append, Bundle, Slot, Span

@@ -19,15 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from elf.cbt._sketch import (
-    INFINITE,
-    MINUS_INFINITE,
-    NOT_A_NUMBER,
-    exact_parts,
-    exact_squares_parts,
-    registers_of_strings,
-    registers_of_words,
-)
+from elf.cbt._sketch import INFINITE, MINUS_INFINITE, NOT_A_NUMBER, registers_of_words
 
 Ints = NDArray[np.int64]
 Doubles = NDArray[np.float64]
@@ -304,24 +296,3 @@ def _root(value: Fraction) -> float:
     scaled, left = divmod(value.numerator << shift, value.denominator)
     size = isqrt(scaled)
     return ldexp(float(size << 1 | (left != 0 or size * size != scaled)), -shift // 2 - 1)
-
-
-__all__ = [
-    "bucket",
-    "bucket_value",
-    "canonical",
-    "estimates",
-    "exact_parts",
-    "exact_squares_parts",
-    "exact_value",
-    "order_double",
-    "quantiles",
-    "registers_of_doubles",
-    "registers_of_ints",
-    "registers_of_strings",
-    "rounded",
-    "undo_order_double",
-    "variance",
-    "variance_of_doubles",
-    "wide_total",
-]

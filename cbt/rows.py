@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
+from msgspec.structs import astuple
 from numpy.typing import NDArray
 
 from elf.cbt._strings import Strings
@@ -97,15 +98,7 @@ class Rows(msgspec.Struct):
 
     def copy(self) -> Rows:
         """The same rows in arrays of their own, so that the arrays of which they are views can be freed."""
-        return Rows(
-            self.pane.copy(),
-            self.hash.copy(),
-            self.sub.copy(),
-            self.split.copy(),
-            self.ends.copy(),
-            self.keys.copy(),
-            self.lanes.copy(),
-        )
+        return Rows(*(array.copy() for array in astuple(self)))
 
     def key(self, i: int) -> bytes:
         """The key bytes of row i."""
@@ -123,18 +116,17 @@ def distinct(values: NDArray[np.integer[Any]]) -> NDArray[np.integer[Any]]:
     return ordered[np.concatenate(([True], ordered[1:] != ordered[:-1]))]
 
 
+def keyless(lanes: NDArray[np.int64]) -> Rows:
+    """Rows of pane 0 with empty keys. O(lanes)."""
+    dtypes: tuple[Any, ...] = (np.int64, np.uint64, np.uint64, np.uint32, np.uint64)
+    pane, hash, sub, split, ends = (np.zeros(lanes.shape[1], dtype) for dtype in dtypes)
+    return Rows(pane, hash, sub, split, ends, np.empty(0, np.uint8), lanes)
+
+
 def concat(parts: Sequence[Rows], n_lanes: int) -> Rows:
     """All rows in sequence, neither ordered nor folded. O(bytes)."""
     if not parts:
-        return Rows(
-            np.empty(0, np.int64),
-            np.empty(0, np.uint64),
-            np.empty(0, np.uint64),
-            np.empty(0, np.uint32),
-            np.empty(0, np.uint64),
-            np.empty(0, np.uint8),
-            np.empty((n_lanes, 0), np.int64),
-        )
+        return keyless(np.empty((n_lanes, 0), np.int64))
     starts = np.cumsum([0] + [len(part.keys) for part in parts[:-1]], dtype=np.uint64)
     return Rows(
         np.concatenate([part.pane for part in parts]),

@@ -6,19 +6,19 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 if TYPE_CHECKING:
     from sortedcontainers import SortedDict
 
 _BLOCK_BYTES = 4096
 
 
-class Extent:
+class Extent(msgspec.Struct):
     """A place in the spill file. `length` bytes are used, rounded up to blocks."""
 
-    __slots__ = ("length", "offset")
-
-    def __init__(self, offset: int, length: int) -> None:
-        self.offset, self.length = offset, length
+    offset: int
+    length: int
 
     @property
     def size(self) -> int:

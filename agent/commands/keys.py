@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from time import time
+from typing import TypeVar
 
 from elf.agent.config.authority_folder import REVOKED, SECRET, AuthorityFolder, listing
 from elf.errors import ConfigError, ElfError, PeerError, UsageError
 from elf.srt.messages.addresses import key_text, parse_address
 from elf.srt.messages.messages import Item
-from elf.srt.security.certificates import Keys, Role, TrustError, check_term
+from elf.srt.security.certificates import Role, TrustError, check_term
 from elf.srt.security.files import REVOCATIONS_FORMAT, keys_lines, load_keys, load_revocations, save_keys
+
+T = TypeVar("T")
 
 
 def init_command(folder: Path) -> list[str]:
@@ -32,7 +35,7 @@ def issue_command(
     _check_address(address, role)
     if path.exists() and not force:
         raise UsageError(f"{path}: exists already; name another file with -o, or overwrite it with --force")
-    keys = _open(folder).issue(name, role, int(time()), days, address)
+    keys = _read(AuthorityFolder, folder).issue(name, role, int(time()), days, address)
     try:
         save_keys(keys, path, replace=force)
     except OSError as error:
@@ -47,7 +50,7 @@ def issue_command(
 
 def renew_command(folder: Path, bundle: Path, days: int) -> list[str]:
     """Give a bundle a new certificate of the same keys. Returns the lines to print. Raises ElfError, OSError."""
-    keys = _open(folder).renew(_keys(bundle), int(time()), days)
+    keys = _read(AuthorityFolder, folder).renew(_read(load_keys, bundle), int(time()), days)
     save_keys(keys, bundle, replace=True)
     return [*keys_lines(keys), f"written to {bundle}; an agent reads it when it starts"]
 
@@ -60,9 +63,9 @@ def revoke_command(folder: Path, who: str, agent: Path | None) -> list[str]:
     lines: list[str] = []
     path = Path(who)
     if path.is_file() and _is_revocations(path):
-        items = _revocations(path)
+        items = _read(load_revocations, path)
     else:
-        items = _open(folder).revoke(who, int(time()))
+        items = _read(AuthorityFolder, folder).revoke(who, int(time()))
         path = folder / REVOKED
         lines.append(f"{who} is revoked; written to {path}")
     if agent is None:
@@ -76,10 +79,10 @@ def revoke_command(folder: Path, who: str, agent: Path | None) -> list[str]:
 def show_command(path: Path) -> list[str]:
     """The public content of a bundle, of a file of revocations or of an authority's folder. Raises ElfError, OSError."""
     if path.is_dir():
-        return list(listing(_open(path), int(time())))
+        return list(listing(_read(AuthorityFolder, path), int(time())))
     if _is_revocations(path):
-        return [f"revoked: {item.name.hex()}" for item in _revocations(path)]
-    keys = _keys(path)
+        return [f"revoked: {item.name.hex()}" for item in _read(load_revocations, path)]
+    keys = _read(load_keys, path)
     try:
         check_term(keys.certificate, int(time()))
     except TrustError as error:
@@ -87,26 +90,10 @@ def show_command(path: Path) -> list[str]:
     return keys_lines(keys)
 
 
-def _open(folder: Path) -> AuthorityFolder:
-    """Raises UsageError: the folder is an argument."""
+def _read(load: Callable[[Path], T], path: Path) -> T:
+    """Load what an argument names. Raises UsageError."""
     try:
-        return AuthorityFolder(folder)
-    except ConfigError as error:
-        raise UsageError(str(error)) from None
-
-
-def _keys(bundle: Path) -> Keys:
-    """Raises UsageError."""
-    try:
-        return load_keys(bundle)
-    except ConfigError as error:
-        raise UsageError(str(error)) from None
-
-
-def _revocations(path: Path) -> list[Item]:
-    """Raises UsageError."""
-    try:
-        return load_revocations(path)
+        return load(path)
     except ConfigError as error:
         raise UsageError(str(error)) from None
 

@@ -87,7 +87,6 @@ def _options(arguments: Arguments, now_us: int) -> RunOptions:
         until_us=until,
         memory_max=memory(arguments.memory_max),
         timezone=zone,
-        state_dir=None,
     )
 
 

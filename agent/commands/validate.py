@@ -13,7 +13,7 @@ from elf.agent.formats.formats import column_types, resolve
 from elf.agent.formats.presets import COLUMN_TYPES
 from elf.errors import ConfigError, FormatError, QueryError
 from elf.jobmaster.plan.plan import Plan
-from elf.jobmaster.values.vector import SqlType
+from elf.jobmaster.values.sql_types import SqlType
 
 BEGAN = {
     "end": "but none that was logged before this agent is started for the first time",

@@ -28,18 +28,6 @@ from elf.sinks import spec
 from elf.sinks.spec import SinkSpec
 from elf.srt.messages.parameters import Parameters
 
-_AGENT_KEYS = (
-    "name",
-    "state_dir",
-    "memory_max",
-    "listen",
-    "advertise",
-    "seeds",
-    "security",
-    "cpu_max",
-    "metrics",
-)
-
 
 class AgentSection(msgspec.Struct, frozen=True):
     """memory_max: bytes, a hard cap on the agent's memory beyond the bare process."""
@@ -146,7 +134,7 @@ class _Reader:
         self.path, self.folder = path, path.parent
         self.environ = {name: value for name, value in environ.items() if _is_ours(name)}
         self.flags = flags
-        self.used: set[str] = set()
+        self.variables: list[str] = []  # of all keys
         try:
             self.top = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
@@ -157,7 +145,7 @@ class _Reader:
         self.lines = key_lines(text)
 
     def config(self) -> Config:
-        self._known("", 0, self.top, ["agent", "source", "job", "mesh", "keys", "sink"], "")
+        self._known("", 0, self.top, ["agent", "source", "job", "mesh", "keys", "sink"])
         agent, joining = self._agent()
         mesh = self._mesh(joining)
         sources = tuple(
@@ -167,12 +155,10 @@ class _Reader:
             self._job(i, table) for i, table in enumerate(self._tables("job", required=mesh is None))
         )
         if jobs and mesh is not None:
-            self._unfitting(
-                "job", "", f"jobs of a mesh are started with: elf job start {jobs[0].name} --sql …"
-            )
+            self._refuse("job", "", f"jobs of a mesh are started with: elf job start {jobs[0].name} --sql …")
         self._unique("source", [source.name for source in sources])
         self._unique("job", [job.name for job in jobs])
-        self._environment_used(sources, jobs, mesh.sinks if mesh is not None else ())
+        self._environment_used()
         return Config(self.path, agent, sources, jobs, mesh)
 
     def _agent(self) -> tuple[AgentSection, dict[str, Any]]:
@@ -186,11 +172,11 @@ class _Reader:
             "listen": _Key(specs.read_endpoint),
             "advertise": _Key(specs.read_reachable),
             "seeds": _Key(specs.read_seeds, ()),
-            "security": _Key(specs.read_security, "curve"),
+            "security": _Key(partial(_choice, ("curve", "none")), "curve"),
             "cpu_max": _Key(specs.read_cores),
             "metrics": _Key(specs.read_endpoint),
         }
-        values = self._values("agent", 0, self._table("agent"), keys | joining, "ELF_AGENT_", self.flags)
+        values = self._values("agent", keys | joining)
         return AgentSection(**{key: values.pop(key) for key in keys}), values
 
     def _mesh(self, joining: dict[str, Any]) -> MeshSection | None:
@@ -200,13 +186,11 @@ class _Reader:
             return None
         if advertise is None:
             if listen.host in specs.WILDCARDS:
-                self._unfitting(
+                self._refuse(
                     "agent", "listen", 'add advertise = "HOST:PORT", where other agents reach this one'
                 )
             joining["advertise"] = listen
-        bundle = self._values("keys", 0, self._table("keys"), {"bundle": _Key(self._folder)}, "ELF_KEYS_")[
-            "bundle"
-        ]
+        bundle = self._values("keys", {"bundle": _Key(self._folder)})["bundle"]
         sinks = tuple(self._sink(i, table) for i, table in enumerate(self._tables("sink", required=False)))
         self._unique("sink", [sink.name for sink in sinks])
         section = MeshSection(bundle=bundle, parameters=self._parameters(), sinks=sinks, **joining)
@@ -217,16 +201,14 @@ class _Reader:
         """Without keys, allow only addresses that no other host can reach; with keys, every seed must have its key."""
         if mesh.security == "curve":
             if mesh.bundle is None:
-                self._unfitting(
+                self._refuse(
                     "agent",
                     "listen",
                     'a mesh needs keys: make some with elf keys issue, and add [keys] bundle = "FILE" '
                     '(or security = "none", for loopback addresses only)',
                 )
             if any(seed.key is None for seed in mesh.seeds):
-                self._unfitting(
-                    "agent", "seeds", f"expected {specs.SEED_EXPECTED}, found one without its key"
-                )
+                self._refuse("agent", "seeds", f"expected {specs.SEED_EXPECTED}, found one without its key")
             return
         for key, addresses in (
             ("listen", (mesh.listen,)),
@@ -235,7 +217,7 @@ class _Reader:
         ):
             for address in addresses:
                 if not address.is_loopback:
-                    self._unfitting(
+                    self._refuse(
                         "agent",
                         key,
                         f'security = "none" is for loopback addresses only, and {address.endpoint} is none; use keys',
@@ -243,26 +225,27 @@ class _Reader:
 
     def _no_mesh(self, joining: dict[str, Any]) -> None:
         """Refuse keys that have no effect without `listen`."""
+        self.variables += ["ELF_KEYS_BUNDLE", *(f"ELF_MESH_{key.upper()}" for key in specs.parameter_keys())]
         for section in ("mesh", "keys", "sink"):
             if section in self.top:
-                self._unfitting(
+                self._refuse(
                     section, "", 'only an agent of a mesh has this; add [agent] listen = "HOST:PORT"'
                 )
         for key, value in joining.items():
             if value is not None and value not in ((), "curve"):
-                self._unfitting("agent", key, 'only an agent of a mesh has this; add listen = "HOST:PORT"')
+                self._refuse("agent", key, 'only an agent of a mesh has this; add listen = "HOST:PORT"')
 
     def _parameters(self) -> Parameters:
         fields = specs.parameter_keys()
         keys = {key: _Key(partial(specs.read_parameter, field)) for key, field in fields.items()}
-        values = self._values("mesh", 0, self._table("mesh"), keys, "ELF_MESH_")
+        values = self._values("mesh", keys)
         parameters = Parameters(**{fields[key]: value for key, value in values.items() if value is not None})
         try:
             parameters.check()
         except ValueError as error:
             names = {field: key for key, field in fields.items()}
             reason = re.sub(r"\w+", lambda word: names.get(word[0], word[0]), str(error).partition(": ")[2])
-            self._unfitting("mesh", "", reason)
+            self._refuse("mesh", "", reason)
         return parameters
 
     def _sink(self, index: int, table: dict[str, Any]) -> SinkSection:
@@ -270,7 +253,7 @@ class _Reader:
             "name": _Key(specs.read_name, required=True),
             "parquet": _Key(self._folder, required=True),
         }
-        return SinkSection(**self._values("sink", index, table, keys, _variable("SINK", table.get("name"))))
+        return SinkSection(**self._values("sink", keys, table, index))
 
     def _source(self, index: int, table: dict[str, Any]) -> SourceSection:
         keys = {
@@ -278,9 +261,9 @@ class _Reader:
             "path": _Key(self._paths, required=True),
             "format": _Key(_text, "auto"),
             "timezone": _Key(_timezone, "UTC"),
-            "start": _Key(_start, "end"),
+            "start": _Key(partial(_choice, ("end", "beginning")), "end"),
         }
-        values = self._values("source", index, table, keys, _variable("SOURCE", table.get("name")))
+        values = self._values("source", keys, table, index)
         return SourceSection(paths=values.pop("path"), **values)
 
     def _job(self, index: int, table: dict[str, Any]) -> JobSection:
@@ -293,12 +276,11 @@ class _Reader:
             "keep": _Key(_duration, units.duration_us("1h")),
             "sinks": _Key(self._sinks, (SinkSpec("console"),)),
         }
-        values = self._values("job", index, table, keys, _variable("JOB", table.get("name")))
+        values = self._values("job", keys, table, index)
         if (values["sql"] is None) == (values["file"] is None):
             found = "both" if values["sql"] is not None else "neither"
-            self._wrong(
-                "job", index, "", "sql", 'one of sql = "SELECT …" and file = "query.sql"', found, quote=False
-            )
+            expected = 'one of sql = "SELECT …" and file = "query.sql"'
+            self._refuse("job", "sql", f"expected {expected}, found {found}", index)
         sql = values["sql"] if values["file"] is None else values["file"][0]
         key_line = self.lines.get(("job", index, "sql"), 0)
         where = f"{self.path}:{key_line}" if values["file"] is None else str(values["file"][1])
@@ -317,33 +299,40 @@ class _Reader:
     def _table(self, name: str) -> dict[str, Any]:
         table = self.top.get(name, {})
         if not isinstance(table, dict):
-            self._wrong(name, 0, "", "", f"a table [{name}]", table)
+            self._refuse(name, "", f"expected a table [{name}], found {_found(table)}")
         return table
 
     def _tables(self, name: str, *, required: bool) -> list[dict[str, Any]]:
         tables = self.top.get(name, [])
         if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
-            self._wrong(name, 0, "", "", f"a list of tables, each headed [[{name}]]", tables)
+            self._refuse(
+                name, "", f"expected a list of tables, each headed [[{name}]], found {_found(tables)}"
+            )
         if not tables and required:
             raise ConfigError(f"{self.path}: expected at least one [[{name}]], found none")
         return tables
 
     def _values(
-        self,
-        section: str,
-        index: int,
-        table: dict[str, Any],
-        keys: Mapping[str, _Key],
-        variable: str,
-        flags: Mapping[str, str] | None = None,
+        self, section: str, keys: Mapping[str, _Key], table: dict[str, Any] | None = None, index: int = 0
     ) -> dict[str, Any]:
-        self._known(section, index, table, list(keys), f"[{section}] ")
+        """The values of [section], or of one of several [[section]]: each from a flag, else the environment, else the file."""
+        prefix = f"ELF_{section.upper()}_" if table is None else _variable(section, table.get("name"))
+        table = self._table(section) if table is None else table
+        self._known(section, index, table, list(keys))
         values = {}
         for name, key in keys.items():
-            raw, place = self._raw(section, index, table, name, variable, flags or {})
+            variable = prefix + name.upper()
+            self.variables.append(variable)
+            raw: Any
+            if section == "agent" and name in self.flags:
+                raw, place = self.flags[name], f"--{name.replace('_', '-')}"
+            elif variable in self.environ:
+                raw, place = _environment_value(self.environ[variable]), f"{variable} in the environment"
+            else:
+                raw, place = table.get(name), self._place(section, name, index)
             if raw is None:
                 if key.required:
-                    self._wrong(section, index, "", name, "a value", "nothing", quote=False)
+                    self._refuse(section, name, "expected a value, found nothing", index)
                 values[name] = key.default
                 continue
             try:
@@ -352,77 +341,35 @@ class _Reader:
                 raise ConfigError(f"{place}: expected {error}, found {_found(raw)}") from error
         return values
 
-    def _raw(
-        self,
-        section: str,
-        index: int,
-        table: dict[str, Any],
-        name: str,
-        variable: str,
-        flags: Mapping[str, str],
-    ) -> tuple[Any, str]:
-        """The value of a key before it is read, and where it came from: a flag, else the environment, else the file."""
-        if name in flags:
-            return flags[name], f"--{name.replace('_', '-')}"
-        in_environment = variable + name.upper()
-        if variable and in_environment in self.environ:
-            self.used.add(in_environment)
-            return _environment_value(self.environ[in_environment]), f"{in_environment} in the environment"
-        return table.get(name), self._place(section, index, name, f"[{section}] {name}")
-
-    def _known(self, section: str, index: int, table: dict[str, Any], known: list[str], prefix: str) -> None:
+    def _known(self, section: str, index: int, table: dict[str, Any], known: list[str]) -> None:
         for key in table:
             if key not in known:
-                place = self._place(section, index, key, f"{prefix}{key}")
-                raise ConfigError(f"{place}: unknown key; {_meant(key, known)}")
+                self._refuse(section, key, f"unknown key; {_meant(key, known)}", index)
 
-    def _place(self, section: str, index: int, key: str, label: str) -> str:
+    def _place(self, section: str, key: str, index: int) -> str:
         line = self.lines.get((section, index, key)) or self.lines.get((section, index, ""))
         if line is None and not section:
             line = self.lines.get((key, 0, ""))
+        label = f"[{section}] {key}".rstrip() if section else key
         return f"{self.path}:{line}: {label}" if line else f"{self.path}: {label}"
 
-    def _wrong(
-        self, section: str, index: int, key: str, label: str, expected: str, found: Any, quote: bool = True
-    ) -> NoReturn:
-        place = self._place(section, index, key, f"[{section}] {label}".rstrip())
-        raise ConfigError(f"{place}: expected {expected}, found {_found(found) if quote else found}")
-
-    def _unfitting(self, section: str, key: str, reason: str) -> NoReturn:
-        """Refuse a value that is valid alone, but not together with others."""
-        raise ConfigError(f"{self._place(section, 0, key, f'[{section}] {key}'.rstrip())}: {reason}")
+    def _refuse(self, section: str, key: str, reason: str, index: int = 0) -> NoReturn:
+        raise ConfigError(f"{self._place(section, key, index)}: {reason}")
 
     def _unique(self, section: str, names: Sequence[str]) -> None:
         seen: dict[str, str] = {}
         for index, name in enumerate(names):
             variable = _variable(section, name)
             if variable in seen:
-                other = seen[variable]
-                self._wrong(
-                    section,
-                    index,
-                    "name",
-                    "name",
-                    f"a name unlike that of another {section} ({other!r})",
-                    name,
-                )
+                expected = f"a name unlike that of another {section} ({seen[variable]!r})"
+                self._refuse(section, "name", f"expected {expected}, found {_found(name)}", index)
             seen[variable] = name
 
-    def _environment_used(
-        self, sources: Sequence[SourceSection], jobs: Sequence[JobSection], sinks: Sequence[SinkSection]
-    ) -> None:
+    def _environment_used(self) -> None:
         """Refuse an ELF_ variable that matches no key: a misspelt one must not be ignored silently."""
-        known = [f"ELF_AGENT_{key.upper()}" for key in _AGENT_KEYS]
-        for section, named, keys in (
-            ("SOURCE", sources, ("NAME", "PATH", "FORMAT", "TIMEZONE", "START")),
-            ("JOB", jobs, ("NAME", "SQL", "FILE", "LATENESS", "EMIT", "KEEP", "SINKS")),
-            ("SINK", sinks, ("NAME", "PARQUET")),
-        ):
-            known += [_variable(section, each.name) + key for each in named for key in keys]
-        known += [f"ELF_MESH_{key.upper()}" for key in specs.parameter_keys()] + ["ELF_KEYS_BUNDLE"]
-        for name in sorted(set(self.environ) - self.used):
-            if name not in known:
-                raise ConfigError(f"{name} in the environment: unknown key; {_meant(name, known)}")
+        if unknown := sorted(self.environ.keys() - self.variables):
+            meant = _meant(unknown[0], self.variables)
+            raise ConfigError(f"{unknown[0]} in the environment: unknown key; {meant}")
 
     # Readers that need the file's folder.
 
@@ -461,7 +408,7 @@ def _is_ours(variable: str) -> bool:
 
 def _variable(section: str, name: Any) -> str:
     """`ELF_JOB_ERRORS_` for the job `errors`."""
-    return f"ELF_{section}_{re.sub('[^A-Z0-9]', '_', str(name).upper())}_"
+    return f"ELF_{section.upper()}_{re.sub('[^A-Z0-9]', '_', str(name).upper())}_"
 
 
 def _environment_value(text: str) -> Any:
@@ -500,25 +447,14 @@ def _source_name(value: Any) -> str:
 
 
 def _memory(value: Any) -> int:
-    least = units.size("8MiB")
-    n_bytes = (
-        value if isinstance(value, int) and not isinstance(value, bool) else units.size(_size_text(value))
-    )
-    if n_bytes < least:
+    n_bytes = units.size(str(value))
+    if n_bytes < units.size("8MiB"):
         raise ValueError(f"{units.SIZE_EXPECTED}, at least 8MiB")
     return n_bytes
 
 
-def _size_text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise ValueError(units.SIZE_EXPECTED)
-    return value
-
-
 def _duration(value: Any) -> int:
-    if not isinstance(value, str):
-        raise ValueError(units.DURATION_EXPECTED)
-    return units.duration_us(value)
+    return units.duration_us(str(value))
 
 
 def _emit(value: Any) -> int:
@@ -535,7 +471,7 @@ def _timezone(value: Any) -> str:
         raise ValueError('a time zone like "UTC" or "Europe/Berlin"') from error
 
 
-def _start(value: Any) -> str:
-    if value not in ("end", "beginning"):
-        raise ValueError('"end" or "beginning"')
+def _choice(choices: Sequence[str], value: Any) -> str:
+    if value not in choices:
+        raise ValueError(" or ".join(f'"{choice}"' for choice in choices))
     return str(value)

@@ -21,7 +21,6 @@ from elf.srt.messages.parameters import Parameters
 ADDRESS_EXPECTED = 'an address like "10.0.0.5:7070" or "web1.example.com:7070"'
 SEED_EXPECTED = 'seeds like "10.0.0.5:7070/KEY", as elf keys issue prints them, or a list of them'
 WILDCARDS = ("0.0.0.0", "::")
-SECURITY = ("curve", "none")
 
 
 class SinkSection(msgspec.Struct, frozen=True):
@@ -57,17 +56,13 @@ def parameter_keys() -> dict[str, str]:
 def read_parameter(field: str, value: Any) -> int:
     """The value of a key in [mesh], by its field. Raises ValueError with what was expected."""
     if "_us" in field:
-        if not isinstance(value, str):
-            raise ValueError(units.DURATION_EXPECTED)
-        return _positive(units.duration_us(value), units.DURATION_EXPECTED)
-    if "_bytes" in field and isinstance(value, str):
-        return _positive(units.size(value), units.SIZE_EXPECTED)
-    if isinstance(value, str) and value.isascii() and value.isdigit():  # from the environment
-        value = int(value)
-    expected = units.SIZE_EXPECTED if "_bytes" in field else "a whole number above 0"
-    if not isinstance(value, int) or isinstance(value, bool):
+        return _positive(units.duration_us(str(value)), units.DURATION_EXPECTED)
+    if "_bytes" in field:
+        return _positive(units.size(str(value)), units.SIZE_EXPECTED)
+    expected = "a whole number above 0"
+    if not re.fullmatch("[0-9]+", str(value)):  # text from the environment
         raise ValueError(expected)
-    return _positive(value, expected)
+    return _positive(int(value), expected)
 
 
 def _positive(value: int, expected: str) -> int:
@@ -107,13 +102,6 @@ def _address(value: Any) -> Address | None:
         return parse_address(value) if isinstance(value, str) else None
     except PeerError:
         return None
-
-
-def read_security(value: Any) -> str:
-    """Raises ValueError with what was expected."""
-    if value not in SECURITY:
-        raise ValueError('"curve" or "none"')
-    return str(value)
 
 
 def read_cores(value: Any) -> float:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from elf.agent.control.protocol import HeldColumn
 from elf.agent.formats.presets import COLUMN_TYPES, beyond
 from elf.jobmaster.directory.job_spec import COLUMN_TYPES_MAX, COLUMNS_MAX, AgentAdvert, SourceColumns
-from elf.jobmaster.values.vector import BIGINT, MICROS, STRING, TIMESTAMP, SqlType
+from elf.jobmaster.values.sql_types import BIGINT, MICROS, STRING, TIMESTAMP, SqlType
 
 Columns = Mapping[str, SqlType]
 NAME_MAX = 100

@@ -184,10 +184,6 @@ class Watcher:
         """Send a Watch at once, to another master that serves now and does not know this watch."""
         self._due = None
 
-    @property
-    def has_news(self) -> bool:
-        return bool(self._waiting)
-
     def tick(self, now: int) -> list[Effect]:
         """Send the Watch if it is due."""
         if self._due is not None and self._due > now + self.period_us:

@@ -96,10 +96,8 @@ class ControlServer:
         self._connections.add(task)
         try:
             if len(self._connections) > CONNECTIONS_MAX:
-                writer.write(
-                    frame(Failed(f"{CONNECTIONS_MAX} commands are connected to this agent already; end one"))
-                )
-                await writer.drain()
+                text = f"{CONNECTIONS_MAX} commands are connected to this agent already; end one"
+                await _send(writer, Failed(text))
                 return
             await self._answer(reader, writer)
         except (ConnectionError, asyncio.CancelledError):
@@ -114,10 +112,8 @@ class ControlServer:
             async with asyncio.timeout(REQUEST_S):
                 request = request_of(await self._read(reader))
         except (msgspec.MsgspecError, UnicodeDecodeError, PeerError):
-            writer.write(
-                frame(Failed("the agent does not know this request; is it of another version of elf?"))
-            )
-            await writer.drain()
+            text = "the agent does not know this request; is it of another version of elf?"
+            await _send(writer, Failed(text))
             return
         except (TimeoutError, asyncio.IncompleteReadError):
             return
@@ -144,23 +140,20 @@ class ControlServer:
         try:
             async with aclosing(self._serve(request)) as answers:
                 async for answer in answers:
-                    writer.write(frame(answer))
-                    await writer.drain()
+                    await _send(writer, answer)
         except ElfError as error:
-            writer.write(frame(Failed(str(error), isinstance(error, UsageError))))
-            await writer.drain()
+            await _send(writer, Failed(str(error), isinstance(error, UsageError)))
         except (OSError, asyncio.CancelledError):
             raise
         except Exception as error:
             traceback.print_exception(error)  # a bug of ours: logged, not swallowed
-            writer.write(
-                frame(
-                    Failed(
-                        f"an error of elf in the agent ({type(error).__name__}: {error}); its log says where"
-                    )
-                )
-            )
-            await writer.drain()
+            text = f"an error of elf in the agent ({type(error).__name__}: {error}); its log says where"
+            await _send(writer, Failed(text))
+
+
+async def _send(writer: asyncio.StreamWriter, answer: Answer) -> None:
+    writer.write(frame(answer))
+    await writer.drain()
 
 
 @contextmanager

@@ -48,9 +48,8 @@ class Store:
         self._committing: list[Done] = []
         self._fresh: deque[bytes] = deque()  # in the thread: not appended to the journal yet
         self._thread = ThreadPoolExecutor(1, "elf-disk")
-        self._needed_bytes = (
-            0  # unknown until the first rewrite: a long journal is rewritten when it first grows
-        )
+        # Unknown until the first rewrite: a long journal is rewritten when it first grows.
+        self._needed_bytes = 0
         self._refusal = ""
         self._is_closed = False
         self._is_idle = asyncio.Event()

@@ -7,6 +7,7 @@ import fcntl
 import os
 import stat
 import zlib
+from collections.abc import Iterator
 from typing import Any, Protocol
 
 from elf.errors import SourceError
@@ -14,9 +15,8 @@ from elf.errors import SourceError
 CHUNK_BYTES = 32 * 1024
 GZIP_MAGIC = b"\x1f\x8b\x08"
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
-ZSTD_SKIPPABLE = (
-    b"\x2a\x4d\x18"  # after a byte 0x50..0x5f: a frame to be skipped, written by parallel compressors
-)
+# After a byte 0x50..0x5f: a frame to be skipped, written by parallel compressors.
+ZSTD_SKIPPABLE = b"\x2a\x4d\x18"
 UNREAD = {"xz": b"\xfd7zXZ", "bzip2": b"BZh"}
 PIPE_BYTES = 1 << 20
 
@@ -223,3 +223,26 @@ def open_content(path: str | int) -> Content:
     except BaseException:
         os.close(descriptor)
         raise
+
+
+@contextlib.contextmanager
+def closing(content: Content) -> Iterator[Content]:
+    """Close the file at the end of this context."""
+    try:
+        yield content
+    finally:
+        os.close(content.descriptor)
+
+
+def reading(path: str | int) -> contextlib.AbstractContextManager[Content]:
+    """Open a file's content at its start, for a context. A descriptor is duplicated. Raises as `open_content`."""
+    return closing(open_content(os.dup(path) if isinstance(path, int) else path))
+
+
+def exactly(content: Content, view: memoryview) -> bytes:
+    """As many bytes as fit in `view`, fewer only at the end (or where it is corrupt)."""
+    count = 0
+    with contextlib.suppress(SourceError):
+        while count < len(view) and (got := content.readinto(view[count:])):
+            count += got
+    return bytes(view[:count])

@@ -12,13 +12,13 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from elf.agent.files import names
-from elf.agent.files.content import Content, Plain, is_unsure, open_content
+from elf.agent.files.content import Content, Plain, is_unsure, open_content, reading
 from elf.agent.files.follow import Followed, Inode, Replaced
 from elf.agent.files.identity import PROOF_BYTES, gzip_holds, is_start_of, same_head
 from elf.agent.files.inotify import Inotify
 from elf.agent.files.known import Known
 from elf.agent.files.listing import Listing, Seen, reason, writable
-from elf.agent.files.recognise import Continues, common, continues, head_of, is_inode, is_rest_of, reading
+from elf.agent.files.recognise import Continues, common, continues, head_of, is_inode, is_rest_of
 from elf.errors import SourceError
 
 GLANCE_S = 5.0
@@ -52,9 +52,8 @@ class Finder:
         self.twins: dict[Inode, Twin] = {}
         self._to_end, self._resuming = to_end, resuming  # until the first look
         self._also_wanted: set[Inode] = set()  # files that appeared and were rotated between looks
-        self._new: list[
-            Seen
-        ] = []  # rotated files, to be followed if no rotation is in progress in their family
+        # Rotated files, to be followed if no rotation is in progress in their family.
+        self._new: list[Seen] = []
         self._denied: dict[Inode, int | None] = {}  # where to begin once it can be read; None: at its start
         self._claim: Callable[[Sequence[Seen]], set[Inode]] | None = None
         self._listing = Listing(patterns, known.notice)
@@ -100,9 +99,8 @@ class Finder:
         self._locate_on_new_device(seen, now)
         self._resolve_unknown(seen, now)
         if any(file.is_lost for file in self.known.files.values()):
-            self._resolve_unknown(
-                seen, now
-            )  # one of them was emptied just now: its inode counts as an unknown file from then on
+            # One of them was emptied just now: its inode counts as an unknown file from then on.
+            self._resolve_unknown(seen, now)
         self.twins = {inode: twin for inode, twin in self.twins.items() if inode in here}
         self._also_wanted &= here.keys()
         self._denied = {inode: begin for inode, begin in self._denied.items() if inode in here}
@@ -123,9 +121,8 @@ class Finder:
         elif file.content is None:
             file.inode = None
             if not file.state.offset:
-                file.state.inode = (
-                    0  # the number may be reused, and nothing was read to compare another file with
-                )
+                # The number may be reused, and nothing was read to compare another file with.
+                file.state.inode = 0
         elif not file.intact():
             self.known.displace(file)
         else:
@@ -249,9 +246,8 @@ class Finder:
                     self.known.displace(file)
             return
         except FileNotFoundError:
-            self.inotify.moved = (
-                True  # the file it was compared with was moved just now: the next look decides
-            )
+            # The file it was compared with was moved just now: the next look decides.
+            self.inotify.moved = True
         except (OSError, SourceError) as error:
             self.known.notice(
                 f"{one.path}: cannot be compared with the known files ({reason(error)}); the next scan compares it again; "
@@ -353,9 +349,8 @@ class Finder:
         if alike:
             self.twins[one.inode] = twin
         elif self._was_emptied(file):
-            one.status = os.fstat(
-                content.descriptor
-            )  # a copy is whole when the original is emptied, not before
+            # A copy is whole when the original is emptied, not before.
+            one.status = os.fstat(content.descriptor)
             return self._continue(one, content, now) or self._resembles(one, content, file, None, now)
         return alike
 

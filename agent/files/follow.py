@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import zlib
+from copy import copy
 
 import msgspec
 
@@ -142,9 +143,8 @@ class Followed:
             status = os.fstat(content.descriptor)
             if self.inode is not None and (status.st_dev, status.st_ino) != self.inode:
                 os.close(content.descriptor)
-                raise FileNotFoundError(
-                    self.state.path
-                )  # renamed since it was looked at; the next scan finds it
+                # Renamed since it was looked at; the next scan finds it.
+                raise FileNotFoundError(self.state.path)
             self.adopt(content)
 
     def confirm(self, descriptor: int) -> bytes | None:
@@ -259,7 +259,7 @@ class Followed:
     def _load(self, cutter: Cutter) -> None:
         """Resume within a line that is too long."""
         assert self.trace is not None
-        self.ahead = self.ahead or self.trace.copy()
+        self.ahead = self.ahead or copy(self.trace)
         cutter.on_skip = self.ahead.absorb
         cutter.skipping, cutter.skipped_bytes, cutter.too_long = (
             self.skipping,
@@ -296,7 +296,7 @@ class Followed:
     def _renew_checksums(self, cutter: Cutter) -> None:
         """Let the file's own cutter add the bytes that it skips next to a new copy of the checksums."""
         assert self.trace is not None
-        self.ahead = self.trace.copy()
+        self.ahead = copy(self.trace)
         cutter.on_skip = self.ahead.absorb
 
     def finish(self, shared: Cutter, now: float) -> Block:

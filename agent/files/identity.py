@@ -88,12 +88,6 @@ class Trace:
         self.crc = self.head_size = self.head_crc = 0
         self.tail = b""
 
-    def copy(self) -> Trace:
-        other = Trace()
-        for name in self.__slots__:
-            setattr(other, name, getattr(self, name))
-        return other
-
     def absorb(self, data: memoryview) -> None:
         """Add the next bytes after `offset`."""
         self.crc = zlib.crc32(data, self.crc)

@@ -82,9 +82,8 @@ class Inotify:
                 self.written.add(os.fsdecode(events[at - length : at].rstrip(b"\0")))
             else:
                 self.moved = True
-            if mask & (
-                _IGNORED | _MOVE_SELF
-            ):  # the folder is no longer watched, or was moved: `watch` adds it again
+            # The folder is no longer watched, or was moved: `watch` adds it again.
+            if mask & (_IGNORED | _MOVE_SELF):
                 for folder in [known for known, number in self._folders.items() if number == watch]:
                     del self._folders[folder]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from elf.agent.files.blocks import BLOCK_BYTES, LINE_MAX, Block, Cutter, FileKey, fingerprint
-from elf.agent.files.content import Content, open_content
+from elf.agent.files.content import Content, exactly, open_content, reading
 from elf.errors import SourceError, UsageError
 
 Input = Path | Literal["-"]
@@ -90,7 +90,8 @@ def distinct(paths: Sequence[Input], notices: Callable[[str], None]) -> list[Inp
         if twin is not path:
             notices(f"{path}: the same file as {twin}; counted once")
             continue
-        head, compressed = _head(path)
+        with reading(os.fspath(path)) as content:
+            head, compressed = exactly(content, memoryview(bytearray(HEAD_BYTES))), content.compressed
         rivals = heads.setdefault(head, [])
         twin_of = next(
             (rival for rival, packed in rivals if (packed or compressed) and _equal(path, rival)), None
@@ -103,37 +104,13 @@ def distinct(paths: Sequence[Input], notices: Callable[[str], None]) -> list[Inp
     return kept
 
 
-def _head(path: Path) -> tuple[bytes, bool]:
-    content = open_content(os.fspath(path))
-    try:
-        return _exactly(content, memoryview(bytearray(HEAD_BYTES))), content.compressed
-    except SourceError:
-        return b"", content.compressed
-    finally:
-        os.close(content.descriptor)
-
-
-def _exactly(content: Content, view: memoryview) -> bytes:
-    """As many bytes as fit in `view`, fewer only at the end."""
-    count = 0
-    while count < len(view) and (got := content.readinto(view[count:])):
-        count += got
-    return bytes(view[:count])
-
-
 def _equal(path: Path, other: Path) -> bool:
-    """Whether two files have the same uncompressed content; stops at the first difference."""
-    one, two = open_content(os.fspath(path)), open_content(os.fspath(other))
+    """Whether two files have the same uncompressed content, as far as it can be read; stops at the first difference."""
     view = memoryview(bytearray(COMPARE_BYTES))
-    try:
-        while (data := _exactly(one, view)) == _exactly(two, view):
+    with reading(os.fspath(path)) as one, reading(os.fspath(other)) as two:
+        while (data := exactly(one, view)) == exactly(two, view):
             if not data:
                 return True
-    except SourceError:
-        pass
-    finally:
-        os.close(one.descriptor)
-        os.close(two.descriptor)
     return False
 
 

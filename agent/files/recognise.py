@@ -2,37 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Iterator
 from enum import Enum
 
-from elf.agent.files.content import Content, Plain, open_content
+from elf.agent.files.content import Content, Plain, exactly, reading
 from elf.agent.files.follow import Followed, Inode
 from elf.agent.files.identity import HEAD_BYTES, PROOF_BYTES, gzip_holds, same_head, seek
 from elf.agent.files.listing import Seen
-from elf.errors import SourceError
 
 COMPARE_BYTES = 256 * 1024
-
-
-@contextlib.contextmanager
-def reading(path: str | int) -> Iterator[Content]:
-    """Open a file's content at its start, for this context. A descriptor is duplicated."""
-    content = open_content(os.dup(path) if isinstance(path, int) else path)
-    try:
-        yield content
-    finally:
-        os.close(content.descriptor)
-
-
-def exactly(content: Content, view: memoryview) -> bytes:
-    """As many bytes as fit in `view`, fewer only at the end (or where it is corrupt)."""
-    count = 0
-    with contextlib.suppress(SourceError):
-        while count < len(view) and (got := content.readinto(view[count:])):
-            count += got
-    return bytes(view[:count])
 
 
 def head_of(path: str | int) -> bytes:
@@ -70,9 +48,8 @@ def continues(one: Seen, content: Content, file: Followed) -> Continues:
         return Continues.READ
     if not (state.offset or state.done):
         return _begins_alike(content, file)
-    if (
-        state.done and not state.offset
-    ):  # an archive that was skipped because it existed before the first start
+    # An archive that was skipped because it existed before the first start.
+    if state.done and not state.offset:
         return Continues.READ if content.compressed and state.packed_bytes == size else Continues.NO
     with reading(content.descriptor) as fresh:
         if not seek(fresh, state):

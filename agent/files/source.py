@@ -28,14 +28,13 @@ import msgspec
 
 from elf.agent.files import names
 from elf.agent.files.blocks import BLOCK_BYTES, LINE_MAX, Block, Cutter, FileKey
-from elf.agent.files.content import Plain
+from elf.agent.files.content import Plain, exactly, reading
 from elf.agent.files.finding import Finder
 from elf.agent.files.first_seen import FirstSeen
 from elf.agent.files.follow import Followed, Inode, Replaced
 from elf.agent.files.identity import FileState
 from elf.agent.files.known import Known
 from elf.agent.files.listing import Seen
-from elf.agent.files.recognise import exactly, reading
 from elf.errors import SourceError
 
 GRACE_S = 10.0
@@ -74,7 +73,6 @@ class Source:
         """Bytes that were seen, and vanished before they were read."""
         self.cut_off: set[int] = set()
         """Generations of files whose end could not be read: damaged archives, and files that vanished between scans."""
-        self.idle_since: float | None = None
         self.complete_until: float | None = None
         """Every line written before this time has been returned (the last scan's `now`, while `at_end`)."""
         self._known = Known(name, state.generation if state else 0, state.files if state else ())
@@ -258,7 +256,7 @@ class Source:
         for _ in range(REPLACED_MAX):
             block, replaced = self._read_once(now)
             if block is not None:
-                self.idle_since = self.complete_until = None
+                self.complete_until = None
                 return block
             if not replaced:
                 break
@@ -354,11 +352,9 @@ class Source:
             or any(self._is_pending(file, now) for file in self._known.files.values())
             or self._finder.twins
         ):
-            self.complete_until = self.idle_since = None
-            return
-        self.complete_until = self._scanned_at
-        if self.idle_since is None:
-            self.idle_since = self._scanned_at
+            self.complete_until = None
+        else:
+            self.complete_until = self._scanned_at
 
     def _is_pending(self, file: Followed, now: float) -> bool:
         """Whether lines may still come from what is already on disk. A file that cannot be read does not count."""

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from elf.agent.formats.apache_times import has_zone, read_times
-from elf.agent.formats.fields import Convert, Escape, Field, Format
+from elf.agent.formats.fields import Convert, Escape, Field, Format, is_text
 from elf.agent.formats.layout import Variable, literal, settle
 from elf.agent.formats.serverconf import included, read_config
 from elf.errors import FormatError
@@ -81,7 +81,6 @@ _NAMED = {
     "^ti": "trailer_",
     "^to": "sent_trailer_",
 }
-_TEXT = (Convert.STRING, Convert.REQUEST, Convert.QUERY, Convert.URI, Convert.HOST)
 
 
 def directive(text: str) -> Variable:
@@ -105,7 +104,7 @@ def directive(text: str) -> Variable:
 
 
 def _variable(text: str, column: str, convert: Convert, rank: int, own: str) -> Variable:
-    nulls: tuple[bytes, ...] = (b"-",) if convert in _TEXT else (b"-", b"")
+    nulls: tuple[bytes, ...] = (b"-",) if is_text(convert) else (b"-", b"")
     if column == "user":
         nulls = (b"-", b'""')  # an empty user name is logged as two quotes
     if column == "connection_status":
@@ -115,7 +114,7 @@ def _variable(text: str, column: str, convert: Convert, rank: int, own: str) -> 
         convert,
         column,
         nulls=nulls,
-        escape=Escape.BACKSLASH if convert in _TEXT else Escape.NONE,
+        escape=Escape.BACKSLASH if is_text(convert) else Escape.NONE,
         list=column == "http_x_forwarded_for",
     )
     other = Convert.STRING if convert in (Convert.QUERY, Convert.URI, Convert.HOST) else convert

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 
 from elf.agent.files.blocks import Block
-from elf.agent.files.content import open_content
+from elf.agent.files.content import exactly, reading
 from elf.agent.formats.fields import Format
 from elf.agent.formats.formats import column_types, resolve
 from elf.agent.formats.presets import COLUMN_TYPES
 from elf.errors import FormatError
-from elf.jobmaster.values.vector import SqlType
+from elf.jobmaster.values.sql_types import SqlType
 
 HEAD_BYTES = 64 << 10
 """Bytes of a file from which its format is detected."""
@@ -42,9 +41,8 @@ class FormatChoice:
         self._notices, self._lenient, self._head = notices, lenient, head
         self._fixed = None if spec == "auto" else resolve(spec)
         self._by_file: dict[object, Format] = {}
-        self._unknown: dict[
-            object, int
-        ] = {}  # size of a head that no format fits: detection is retried with a longer one only
+        # Size of a head that no format fits: detection is retried with a longer one only.
+        self._unknown: dict[object, int] = {}
         self._last: Format | None = None
         self._found: dict[str, list[str]] = {}  # paths by format, since the last `take_found`
 
@@ -138,14 +136,7 @@ def _detected(path: str, head: bytes) -> Format:
 def head_of(path: Path) -> bytes:
     """The first `HEAD_BYTES` of a file, uncompressed; b"" if it cannot be read now."""
     try:
-        content = open_content(str(path))
+        with reading(str(path)) as content:
+            return exactly(content, memoryview(bytearray(HEAD_BYTES)))
     except OSError:
         return b""
-    buffer = bytearray(HEAD_BYTES)
-    try:
-        got = content.readinto(memoryview(buffer))
-    except OSError:
-        return b""
-    finally:
-        os.close(content.descriptor)
-    return bytes(buffer[:got])

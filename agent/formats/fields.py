@@ -46,12 +46,10 @@ class Convert(Enum):
     STATUS = "status"  # INT of 0..999
     HOST_PORT = "host_port"  # "1.2.3.4:5678", "[::1]:80" or "::1:5678" (HAProxy) -> the text before the last ':', unbracketed
     HOST = "host"  # the same, but the port is optional: cut after ']' or at a single ':'; "::1" and "10.0.0.1" stay whole
-    TIME_CLF = (
-        "time_clf"  # 17/May/2015:10:05:03 +0000, also with .mmm fraction; without zone: the source's zone
-    )
-    TIME_ISO = (
-        "time_iso"  # 2015-05-17T10:05:03[.ffffff][Z|±hh:mm]; 'T' or ' '; without zone: the source's zone
-    )
+    # 17/May/2015:10:05:03 +0000, also with .mmm fraction; without zone: the source's zone
+    TIME_CLF = "time_clf"
+    # 2015-05-17T10:05:03[.ffffff][Z|±hh:mm]; 'T' or ' '; without zone: the source's zone
+    TIME_ISO = "time_iso"
     TIME_EPOCH = "time_epoch"  # unix time by magnitude: seconds (with fraction), ms, µs or ns
     TIME_ANY = "time_any"  # by its form: a number as TIME_EPOCH, dd/Mon/… as TIME_CLF, else TIME_ISO; [ ] around it are skipped
     TIME_EPOCH_MS = "time_epoch_ms"
@@ -80,6 +78,24 @@ def type_of(convert: Convert) -> SqlType:
     if convert in _INTEGERS:
         return BIGINT
     return MICROS if convert in _DURATIONS else STRING
+
+
+def is_text(convert: Convert) -> bool:
+    """Whether `convert` fills columns of strings."""
+    return type_of(convert) == STRING
+
+
+_FIXED: dict[Convert, tuple[str, ...]] = {
+    Convert.REQUEST: ("method", "path", "query", "protocol"),
+    Convert.REQUEST_URL: ("method", "scheme", "host", "path", "query", "protocol"),
+    Convert.URI: ("path", "query"),
+    Convert.URL: ("scheme", "host", "path", "query"),
+    Convert.QUERY: ("query",),
+    Convert.DATE: ("time",),
+    Convert.TIME_OF_DAY: ("time",),
+    Convert.SKIP: (),
+}
+"""The columns that a conversion fills, where the field does not name them."""
 
 
 class Escape(Enum):
@@ -138,6 +154,11 @@ class Field(msgspec.Struct, frozen=True):
     list: bool = False
     pattern: str = ""
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that this field fills."""
+        return _FIXED.get(self.convert, (self.column,))
+
 
 class Format(msgspec.Struct, frozen=True):
     """A compiled log format.
@@ -162,18 +183,8 @@ class Format(msgspec.Struct, frozen=True):
 
     def columns(self) -> dict[str, Convert]:
         """Every column that this format can fill, in the order of its fields, with the conversion that fills it."""
-        fixed = {
-            Convert.REQUEST: ("method", "path", "query", "protocol"),
-            Convert.REQUEST_URL: ("method", "scheme", "host", "path", "query", "protocol"),
-            Convert.URI: ("path", "query"),
-            Convert.URL: ("scheme", "host", "path", "query"),
-            Convert.QUERY: ("query",),
-            Convert.DATE: ("time",),
-            Convert.TIME_OF_DAY: ("time",),
-            Convert.SKIP: (),
-        }
         out: dict[str, Convert] = {}
         for field in self.fields:
-            for column in fixed.get(field.convert, (field.column,)):
+            for column in field.columns:
                 out.setdefault(column, field.convert)
         return out

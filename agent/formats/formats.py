@@ -8,12 +8,12 @@ from __future__ import annotations
 import re
 
 from elf.agent.formats import nginx, w3c
-from elf.agent.formats.fields import Convert, Field, Format, Shape, type_of
+from elf.agent.formats.fields import Convert, Field, Format, Shape, is_text, type_of
 from elf.agent.formats.layout import checked
 from elf.agent.formats.presets import COLUMN_TYPES, PRESETS
 from elf.agent.formats.table import SUMMARIES, ColumnRow, describe_format
 from elf.errors import FormatError
-from elf.jobmaster.values.vector import SqlType
+from elf.jobmaster.values.sql_types import SqlType
 
 __all__ = ["NAMES", "SUMMARIES", "ColumnRow", "column_types", "describe", "from_regex", "resolve"]
 
@@ -105,8 +105,7 @@ def from_regex(pattern: str) -> Format:
     fields = []
     for name in sorted(names, key=names.__getitem__):
         convert, column = _GROUPS.get(name, (Convert.STRING, name))
-        text = convert in (Convert.STRING, Convert.REQUEST, Convert.URI, Convert.QUERY)
-        fields.append(Field(name, convert, column, nulls=(b"-",) if text else (b"-", b"")))
+        fields.append(Field(name, convert, column, nulls=(b"-",) if is_text(convert) else (b"-", b"")))
     return checked(Format("regex", Shape.REGEX, tuple(fields), regex=pattern))
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from elf.agent.formats import nginx
-from elf.agent.formats.fields import Convert, Escape, Field
+from elf.agent.formats.fields import Convert, Escape, Field, is_text
 
 _EMPTY = (b"-", b"")
 _LEVELS = (b"ok", b"info", b"warn", b"error")
@@ -217,17 +217,10 @@ def _fields(rows: Iterable[Row], escape: Escape) -> tuple[Field, ...]:
     out: dict[str, Field] = {}
     for column, convert, names in rows:
         for name in names.split():
-            text = convert in (
-                Convert.STRING,
-                Convert.REQUEST,
-                Convert.URI,
-                Convert.URL,
-                Convert.QUERY,
-                Convert.HOST,
-            )
             nulls = (*_EMPTY, *_LEVELS) if convert is Convert.STATUS else _EMPTY
             out.setdefault(
-                name, Field(name, convert, column, nulls=nulls, escape=escape if text else Escape.NONE)
+                name,
+                Field(name, convert, column, nulls=nulls, escape=escape if is_text(convert) else Escape.NONE),
             )
     return tuple(out.values())
 

@@ -103,16 +103,10 @@ def settle(pieces: Iterable[str | Variable]) -> list[Piece]:
     variables = [(part.rank, at, part) for at, part in enumerate(parts) if isinstance(part, Variable)]
     for _, at, variable in sorted(variables, key=lambda item: item[:2]):
         for field in (variable.field, variable.otherwise):
-            columns = columns_of(field)
-            if taken.isdisjoint(columns):
-                taken.update(columns)
+            if taken.isdisjoint(field.columns):
+                taken.update(field.columns)
                 chosen[at] = field
                 break
         else:
             chosen[at] = Field(variable.field.name, Convert.SKIP, list=variable.field.list)
     return [part if isinstance(part, str) else chosen[at] for at, part in enumerate(parts)]
-
-
-def columns_of(field: Field) -> tuple[str, ...]:
-    """The columns that one field fills."""
-    return tuple(Format("", Shape.LITERAL, (field,)).columns())

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from elf.agent.formats.fields import Convert, Escape, Field, Format
+from elf.agent.formats.fields import Convert, Escape, Field, Format, is_text
 from elf.agent.formats.layout import Variable, literal, settle
 from elf.agent.formats.serverconf import included, read_config
 from elf.errors import FormatError
@@ -86,7 +86,7 @@ def variable(name: str, escape: Escape) -> Variable:
 
 
 def _field(name: str, column: str, convert: Convert, escape: Escape) -> Field:
-    text = convert in (Convert.STRING, Convert.REQUEST, Convert.URI, Convert.QUERY, Convert.HOST)
+    text = is_text(convert)
     return Field(
         name,
         convert,

@@ -21,7 +21,8 @@ from elf.agent.formats.steps import column_types, compile_plan
 from elf.agent.formats.times import pattern_times, zone_offsets
 from elf.cbt._strings import Strings
 from elf.errors import FormatError
-from elf.jobmaster.values.vector import STRING, SqlType, Vector
+from elf.jobmaster.values.sql_types import STRING, SqlType
+from elf.jobmaster.values.vector import Vector
 
 SAMPLES_MAX = 16
 LINE_MAX = 256 * 1024

@@ -9,7 +9,7 @@ import msgspec
 from elf.agent.formats import keys, nginx, w3c
 from elf.agent.formats.fields import Convert, Escape, Field, Format, Shape
 from elf.agent.formats.layout import Piece, literal
-from elf.jobmaster.values.vector import BIGINT, MICROS, STRING, TIMESTAMP, SqlType
+from elf.jobmaster.values.sql_types import BIGINT, MICROS, STRING, TIMESTAMP, SqlType
 
 COLUMN_TYPES: dict[str, SqlType] = {
     "time": TIMESTAMP,
@@ -54,63 +54,44 @@ def _quoted(name: str, column: str) -> tuple[Piece, ...]:
     return '"', _text(name, column, Escape.BACKSLASH), '"'
 
 
+def _divided(separator: str, *parts: Field | tuple[Piece, ...]) -> tuple[Piece, ...]:
+    """The parts with the separator between each two."""
+    pieces: list[Piece] = []
+    for part in parts:
+        pieces += [separator, *(part if isinstance(part, tuple) else (part,))]
+    return tuple(pieces[1:])
+
+
 # https://httpd.apache.org/docs/2.4/mod/mod_log_config.html#examples; nginx's "combined" writes the same.
-_COMMON: tuple[Piece, ...] = (
+_COMMON = _divided(
+    " ",
     _text("%h", "client_ip"),
-    " ",
     _text("%l", "ident"),
-    " ",
     # An empty user name is logged as two quotes by Apache.
     Field("%u", _STRING, "user", nulls=(b"-", b'""'), escape=Escape.BACKSLASH),
-    " [",
-    Field("%t", Convert.TIME_CLF, "time", nulls=()),
-    '] "',
-    Field("%r", Convert.REQUEST, escape=Escape.BACKSLASH),
-    '" ',
+    ("[", Field("%t", Convert.TIME_CLF, "time", nulls=()), "]"),
+    ('"', Field("%r", Convert.REQUEST, escape=Escape.BACKSLASH), '"'),
     Field("%>s", _STATUS, "status"),
-    " ",
     _int("%b", "bytes"),
 )
-_REFERER_AGENT: tuple[Piece, ...] = (
-    " ",
-    *_quoted("%{Referer}i", "referer"),
-    " ",
-    *_quoted("%{User-Agent}i", "user_agent"),
-)
+_REFERER_AGENT = _divided(" ", _quoted("%{Referer}i", "referer"), _quoted("%{User-Agent}i", "user_agent"))
+_COMBINED = _divided(" ", _COMMON, _REFERER_AGENT)
 # Debian's apache2.conf: "%v:%p %h …"
-_VHOST: tuple[Piece, ...] = (_text("%v", "host"), ":", _int("%p", "server_port"), " ")
-
-COMMON = literal("common", _COMMON, time_is="start")
-COMBINED = literal("combined", (*_COMMON, *_REFERER_AGENT), time_is="start")
-VHOST_COMMON = literal("vhost_common", (*_VHOST, *_COMMON), time_is="start")
-VHOST_COMBINED = literal("vhost_combined", (*_VHOST, *_COMMON, *_REFERER_AGENT), time_is="start")
-
-# The log_format that the packages and images of nginx.org come with, and the one of the Kubernetes ingress controller:
+_VHOST: tuple[Piece, ...] = (_text("%v", "host"), ":", _int("%p", "server_port"))
+# What the Kubernetes ingress controller adds to nginx's combined format:
 # https://kubernetes.github.io/ingress-nginx/user-guide/nginx-configuration/log-format/
-NGINX_MAIN = nginx.from_string(nginx.COMBINED + ' "$http_x_forwarded_for"', name="nginx_main")
-NGINX_INGRESS = nginx.from_string(
-    nginx.COMBINED
-    + " $request_length $request_time [$proxy_upstream_name] [$proxy_alternative_upstream_name] $upstream_addr"
-    " $upstream_response_length $upstream_response_time $upstream_status $req_id",
-    name="nginx_ingress",
+_INGRESS = (
+    "$request_length $request_time [$proxy_upstream_name] [$proxy_alternative_upstream_name] $upstream_addr"
+    " $upstream_response_length $upstream_response_time $upstream_status $req_id"
 )
-
 # https://doc.traefik.io/traefik/observability/access-logs/: common log format; the time is StartUTC.
-TRAEFIK = literal(
-    "traefik",
-    (
-        *_COMMON,
-        *_REFERER_AGENT,
-        " ",
-        _int("RequestCount", "request_count"),
-        " ",
-        *_quoted("RouterName", "router"),
-        " ",
-        *_quoted("ServiceURL", "server"),
-        " ",
-        Field("Duration", Convert.DURATION, "request_time", nulls=_NUMBER_NULLS),
-    ),
-    time_is="start",
+_TRAEFIK = _divided(
+    " ",
+    _COMBINED,
+    _int("RequestCount", "request_count"),
+    _quoted("RouterName", "router"),
+    _quoted("ServiceURL", "server"),
+    Field("Duration", Convert.DURATION, "request_time", nulls=_NUMBER_NULLS),
 )
 
 
@@ -125,73 +106,42 @@ def _appended(*pieces: Piece) -> tuple[Piece, ...]:
 
 # https://docs.aws.amazon.com/elasticloadbalancing/latest/application/load-balancer-access-logs.html; `time` is when the
 # load balancer generated the response.
-ALB = literal(
-    "alb",
-    (
-        _text("type", "type"),
-        " ",
-        Field("time", Convert.TIME_ISO, "time", nulls=()),
-        " ",
-        _text("elb", "elb"),
-        " ",
-        Field("client:port", Convert.HOST_PORT, "client_ip"),
-        " ",
-        _text("target:port", "target"),
-        " ",
-        _alb_time("request_processing_time"),
-        " ",
-        _alb_time("target_processing_time"),
-        " ",
-        _alb_time("response_processing_time"),
-        " ",
-        Field("elb_status_code", _STATUS, "status"),
-        " ",
-        Field("target_status_code", _STATUS, "target_status"),
-        " ",
-        _int("received_bytes", "request_length"),
-        " ",
-        _int("sent_bytes", "bytes"),
-        ' "',
-        Field("request", Convert.REQUEST_URL, escape=Escape.BACKSLASH),
-        '" ',
-        *_quoted("user_agent", "user_agent"),
-        " ",
-        _text("ssl_cipher", "ssl_cipher"),
-        " ",
-        _text("ssl_protocol", "ssl_protocol"),
-        *_appended(
-            " ",
-            _text("target_group_arn", "target_group_arn"),
-            " ",
-            *_quoted("trace_id", "trace_id"),
-            " ",
-            *_quoted("domain_name", "domain_name"),
-            " ",
-            *_quoted("chosen_cert_arn", "chosen_cert_arn"),
-            " ",
-            Field("matched_rule_priority", _INT, "matched_rule_priority", nulls=(b"-", b"-1")),
-            " ",
-            _text("request_creation_time", "request_creation_time"),
-            " ",
-            *_quoted("actions_executed", "actions_executed"),
-            " ",
-            *_quoted("redirect_url", "redirect_url"),
-            " ",
-            *_quoted("error_reason", "error_reason"),
-            " ",
-            *_quoted("target:port_list", "target_list"),
-            " ",
-            *_quoted("target_status_code_list", "target_status_list"),
-            " ",
-            *_quoted("classification", "classification"),
-            " ",
-            *_quoted("classification_reason", "classification_reason"),
-            " ",
-            _text("conn_trace_id", "conn_trace_id"),
-            " ",
-            Field("(appended later)", Convert.SKIP),
-        ),
-    ),
+_ALB = _divided(
+    " ",
+    _text("type", "type"),
+    Field("time", Convert.TIME_ISO, "time", nulls=()),
+    _text("elb", "elb"),
+    Field("client:port", Convert.HOST_PORT, "client_ip"),
+    _text("target:port", "target"),
+    _alb_time("request_processing_time"),
+    _alb_time("target_processing_time"),
+    _alb_time("response_processing_time"),
+    Field("elb_status_code", _STATUS, "status"),
+    Field("target_status_code", _STATUS, "target_status"),
+    _int("received_bytes", "request_length"),
+    _int("sent_bytes", "bytes"),
+    ('"', Field("request", Convert.REQUEST_URL, escape=Escape.BACKSLASH), '"'),
+    _quoted("user_agent", "user_agent"),
+    _text("ssl_cipher", "ssl_cipher"),
+    _text("ssl_protocol", "ssl_protocol"),
+)
+_ALB_LATER = _divided(
+    " ",
+    _text("target_group_arn", "target_group_arn"),
+    _quoted("trace_id", "trace_id"),
+    _quoted("domain_name", "domain_name"),
+    _quoted("chosen_cert_arn", "chosen_cert_arn"),
+    Field("matched_rule_priority", _INT, "matched_rule_priority", nulls=(b"-", b"-1")),
+    _text("request_creation_time", "request_creation_time"),
+    _quoted("actions_executed", "actions_executed"),
+    _quoted("redirect_url", "redirect_url"),
+    _quoted("error_reason", "error_reason"),
+    _quoted("target:port_list", "target_list"),
+    _quoted("target_status_code_list", "target_status_list"),
+    _quoted("classification", "classification"),
+    _quoted("classification_reason", "classification_reason"),
+    _text("conn_trace_id", "conn_trace_id"),
+    Field("(appended later)", Convert.SKIP),
 )
 
 
@@ -200,64 +150,42 @@ def _timer(name: str, column: str) -> Field:
 
 
 # https://docs.haproxy.org/3.0/configuration.html#8.2.3 (option httplog); the time is when the request began (%tr).
-HAPROXY = literal(
-    "haproxy",
-    (
-        Field("%ci:%cp", Convert.HOST_PORT, "client_ip"),
-        " [",
-        Field("%tr", Convert.TIME_CLF, "time", nulls=()),
-        "] ",
-        _text("%ft", "frontend"),
-        " ",
+_HAPROXY = _divided(
+    " ",
+    Field("%ci:%cp", Convert.HOST_PORT, "client_ip"),
+    ("[", Field("%tr", Convert.TIME_CLF, "time", nulls=()), "]"),
+    _text("%ft", "frontend"),
+    _divided(
+        "/",
         Field("%b", _STRING, "backend", nulls=(b"-", b"<NOSRV>")),
-        "/",
         Field("%s", _STRING, "server", nulls=(b"-", b"<NOSRV>")),
-        " ",
-        _timer("%TR", "receive_time"),
-        "/",
-        _timer("%Tw", "queue_time"),
-        "/",
-        _timer("%Tc", "connect_time"),
-        "/",
-        _timer("%Tr", "upstream_response_time"),
-        "/",
-        _timer("%Ta", "request_time"),
-        " ",
-        Field("%ST", _STATUS, "status", nulls=(b"-1", b"-")),
-        " ",
-        _int("%B", "bytes"),
-        " ",
-        _text("%CC", "request_cookie"),
-        " ",
-        _text("%CS", "response_cookie"),
-        " ",
-        Field("%tsc", _STRING, "termination_state", nulls=()),
-        " ",
-        _int("%ac", "actconn"),
-        "/",
-        _int("%fc", "feconn"),
-        "/",
-        _int("%bc", "beconn"),
-        "/",
-        _int("%sc", "srv_conn"),
-        "/",
-        _int("%rc", "retries"),
-        " ",
-        _int("%sq", "srv_queue"),
-        "/",
-        _int("%bq", "backend_queue"),
-        " ",
-        # Captured headers "{…} {…} " are there only if the frontend captures any; a quote within them is written #22.
-        Field("%hr %hs", _STRING, "captured_headers", nulls=(b"",)),
-        '"',
-        Field("%r", Convert.REQUEST_URL),
-        '"',
-        # What option httpslog adds: handshake errors, SNI, TLS version and cipher.
-        *_appended(" ", Field("(httpslog)", Convert.SKIP)),
     ),
-    time_is="start",
-    zone=False,
-    skip_prefix="]: ",
+    _divided(
+        "/",
+        _timer("%TR", "receive_time"),
+        _timer("%Tw", "queue_time"),
+        _timer("%Tc", "connect_time"),
+        _timer("%Tr", "upstream_response_time"),
+        _timer("%Ta", "request_time"),
+    ),
+    Field("%ST", _STATUS, "status", nulls=(b"-1", b"-")),
+    _int("%B", "bytes"),
+    _text("%CC", "request_cookie"),
+    _text("%CS", "response_cookie"),
+    Field("%tsc", _STRING, "termination_state", nulls=()),
+    _divided(
+        "/",
+        _int("%ac", "actconn"),
+        _int("%fc", "feconn"),
+        _int("%bc", "beconn"),
+        _int("%sc", "srv_conn"),
+        _int("%rc", "retries"),
+    ),
+    _divided("/", _int("%sq", "srv_queue"), _int("%bq", "backend_queue")),
+    # Captured headers "{…} {…} " are there only if the frontend captures any; a quote within them is written #22.
+    (Field("%hr %hs", _STRING, "captured_headers", nulls=(b"",)), '"', Field("%r", Convert.REQUEST_URL), '"'),
+    # What option httpslog adds: handshake errors, SNI, TLS version and cipher.
+    _appended(Field("(httpslog)", Convert.SKIP)),
 )
 
 
@@ -266,35 +194,26 @@ def _headed(kind: str, header: bytes) -> Format:
     return Format(kind, Shape.LITERAL, fields, comment="#", header=kind, zone=True)
 
 
-W3C = _headed("w3c", w3c.IIS_FIELDS)
-CLOUDFRONT = _headed("cloudfront", w3c.CLOUDFRONT_FIELDS)
-
-NGINX_JSON = Format("nginx_json", Shape.JSON, keys.NGINX)
-JSON = Format("json", Shape.JSON, keys.GENERIC)
-CADDY = Format("caddy", Shape.JSON, keys.CADDY)
-TRAEFIK_JSON = Format("traefik_json", Shape.JSON, keys.TRAEFIK, time_is="start")
-LTSV = Format("ltsv", Shape.LTSV, keys.LTSV)
-LOGFMT = Format("logfmt", Shape.LOGFMT, keys.LOGFMT)
-
 PRESETS: dict[str, Format] = {
     preset.name: preset
     for preset in (
-        COMMON,
-        COMBINED,
-        VHOST_COMMON,
-        VHOST_COMBINED,
-        NGINX_MAIN,
-        NGINX_INGRESS,
-        NGINX_JSON,
-        JSON,
-        LTSV,
-        LOGFMT,
-        W3C,
-        CLOUDFRONT,
-        ALB,
-        HAPROXY,
-        CADDY,
-        TRAEFIK,
-        TRAEFIK_JSON,
+        literal("common", _COMMON, time_is="start"),
+        literal("combined", _COMBINED, time_is="start"),
+        literal("vhost_common", _divided(" ", _VHOST, _COMMON), time_is="start"),
+        literal("vhost_combined", _divided(" ", _VHOST, _COMBINED), time_is="start"),
+        # The log_format that the packages and images of nginx.org come with.
+        nginx.from_string(nginx.COMBINED + ' "$http_x_forwarded_for"', name="nginx_main"),
+        nginx.from_string(f"{nginx.COMBINED} {_INGRESS}", name="nginx_ingress"),
+        Format("nginx_json", Shape.JSON, keys.NGINX),
+        Format("json", Shape.JSON, keys.GENERIC),
+        Format("ltsv", Shape.LTSV, keys.LTSV),
+        Format("logfmt", Shape.LOGFMT, keys.LOGFMT),
+        _headed("w3c", w3c.IIS_FIELDS),
+        _headed("cloudfront", w3c.CLOUDFRONT_FIELDS),
+        literal("alb", _divided(" ", _ALB, _appended(*_ALB_LATER))),
+        literal("haproxy", _HAPROXY, time_is="start", zone=False, skip_prefix="]: "),
+        Format("caddy", Shape.JSON, keys.CADDY),
+        literal("traefik", _TRAEFIK, time_is="start"),
+        Format("traefik_json", Shape.JSON, keys.TRAEFIK, time_is="start"),
     )
 }

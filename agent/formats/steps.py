@@ -10,31 +10,20 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from elf.agent.formats import _tokenize
-from elf.agent.formats.fields import Convert, Escape, Field, Format, Shape
+from elf.agent.formats.fields import Convert, Escape, Field, Format, Shape, type_of
 from elf.errors import FormatError
-from elf.jobmaster.values.vector import BIGINT, MICROS, STRING, TIMESTAMP, SqlType
+from elf.jobmaster.values.sql_types import TIMESTAMP, SqlType
 
 _CONVERT = {convert: _tokenize.CONVERTS.index(convert.name) for convert in Convert}
 _ESCAPE = {escape: _tokenize.ESCAPES.index(escape.name) for escape in Escape}
 _SHAPE = {shape: _tokenize.SHAPES.index(shape.name) for shape in Shape}
 
-_TIMES = frozenset(convert for convert in Convert if convert.name.startswith(("TIME_", "DATE")))
-_DURATIONS = frozenset(
-    convert
-    for convert in Convert
-    if convert.name.startswith(("DURATION", "SECONDS")) or convert.name.endswith("SECONDS")
-)
 _QUICK_TEXT = (Convert.SKIP, Convert.STRING, Convert.REQUEST)
 _QUICK_ESCAPES = (Escape.NONE, Escape.BACKSLASH, Escape.JSON)
 
 # The order of a field's targets in the kernel (T_METHOD …); other conversions have one target, the first.
 _PARTS = ("method", "path", "query", "protocol", "scheme", "host")
-_SPLIT = {
-    Convert.REQUEST: frozenset(("method", "path", "query", "protocol")),
-    Convert.REQUEST_URL: frozenset(_PARTS),
-    Convert.URI: frozenset(("path", "query")),
-    Convert.URL: frozenset(("scheme", "host", "path", "query")),
-}
+_SPLIT = (Convert.REQUEST, Convert.REQUEST_URL, Convert.URI, Convert.URL)
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -75,21 +64,12 @@ class Plan(msgspec.Struct, frozen=True):
     zoned: bool
 
 
-def column_type(convert: Convert) -> SqlType:
-    """The SQL type of the columns that a conversion fills."""
-    if convert in _TIMES:
-        return TIMESTAMP
-    if convert in (Convert.INT, Convert.STATUS):
-        return BIGINT
-    return MICROS if convert in _DURATIONS else STRING
-
-
 def column_types(format: Format) -> dict[str, SqlType]:
     """The type of every column that the format can fill. Raises FormatError where two fields disagree about one. O(fields)."""
     types: dict[str, SqlType] = {}
     for field in format.fields:
-        for column in Format(format.name, format.shape, (field,)).columns():
-            kind = column_type(field.convert)
+        for column in field.columns:
+            kind = type_of(field.convert)
             if types.setdefault(column, kind) != kind:
                 raise FormatError(
                     f"format {format.name}: {field.name} gives {column} as {kind}, another field as {types[column]}"
@@ -140,7 +120,7 @@ def _step(format: Format, field: Field, slots: Mapping[str, int], next_optional:
         nulls=field.nulls,
         targets=_targets(field, slots),
         fast=_fast(field, after) if format.shape is Shape.LITERAL else "",
-        is_time=field.convert in _TIMES and (_column(field) == "time"),
+        is_time=type_of(field.convert) == TIMESTAMP and "time" in field.columns,
         optional=field.optional,
         next_optional=next_optional,
         required=field.required,
@@ -150,20 +130,10 @@ def _step(format: Format, field: Field, slots: Mapping[str, int], next_optional:
     )
 
 
-def _column(field: Field) -> str:
-    """The one column of a field that is not split."""
-    if field.convert in (Convert.DATE, Convert.TIME_OF_DAY):
-        return "time"
-    return "query" if field.convert is Convert.QUERY else field.column
-
-
 def _targets(field: Field, slots: Mapping[str, int]) -> tuple[int, ...]:
-    split = _SPLIT.get(field.convert)
-    if split is not None:
-        return tuple(slots.get(part, -1) if part in split else -1 for part in _PARTS)
-    if field.convert is Convert.SKIP:
-        return (-1,) * len(_PARTS)
-    return (slots.get(_column(field), -1), *(-1,) * (len(_PARTS) - 1))
+    parts = _PARTS if field.convert in _SPLIT else field.columns
+    found = [slots.get(part, -1) if part in field.columns else -1 for part in parts]
+    return (*found, *[-1] * (len(_PARTS) - len(found)))
 
 
 def _fast(field: Field, after: bytes) -> str:

@@ -13,7 +13,6 @@ import msgspec
 
 from elf.agent.formats import w3c
 from elf.agent.formats.fields import Convert, Field, Format, Shape, type_of
-from elf.agent.formats.layout import columns_of
 from elf.agent.formats.presets import PRESETS
 
 SUMMARIES: dict[str, str] = {
@@ -100,7 +99,7 @@ def describe_format(plan: Format) -> list[ColumnRow]:
 
 
 def _row(plan: Format, column: str) -> ColumnRow:
-    fields = [field for field in plan.fields if column in columns_of(field)]
+    fields = [field for field in plan.fields if column in field.columns]
     groups = [(key, [f.name for f in group]) for key, group in groupby(fields, lambda f: _unit(f, column))]
     summed = len(fields) > 1 and all(field.sum for field in fields)
     return ColumnRow(

@@ -457,9 +457,8 @@ class Host:
             return
         try:
             effects = self.node.receive(source, message, self.clock_us())
-        except (
-            PeerError
-        ) as error:  # faults of peers are refused earlier; here the node may have performed half of a step
+        except PeerError as error:
+            # Faults of peers are refused earlier; here the node may have performed half of a step.
             raise InternalError(f"{type(message).__name__}: {error}") from error
         self.perform(effects)
 

@@ -19,21 +19,26 @@ CLAIM = "node"
 def own_key(folder: Path) -> bytes:
     """Read the key, or make it at the first start. Raises StateError."""
     path = folder / FILE
-    try:
-        if not path.exists():
-            new = path.with_name(FILE + ".new")
-            new.write_bytes(os.urandom(KEY_BYTES))
-            os.replace(new, path)
-        key = path.read_bytes()
-    except OSError as error:
-        raise StateError(
-            f"{path}: {error.strerror}; give the agent a state_dir that it can write to"
-        ) from error
+    key = _kept(path, os.urandom(KEY_BYTES))
     if len(key) != KEY_BYTES:
         raise StateError(
             f"{path}: {len(key)} bytes instead of {KEY_BYTES}; delete it to start as a new agent"
         )
     return key
+
+
+def _kept(path: Path, first: bytes) -> bytes:
+    """The file's content, which is `first` from the first start on. Raises StateError."""
+    try:
+        if not path.exists():
+            new = path.with_name(path.name + ".new")
+            new.write_bytes(first)
+            os.replace(new, path)
+        return path.read_bytes()
+    except OSError as error:
+        raise StateError(
+            f"{path}: {error.strerror}; give the agent a state_dir that it can write to"
+        ) from error
 
 
 def claim(folder: Path, me: NodeId) -> None:
@@ -42,16 +47,7 @@ def claim(folder: Path, me: NodeId) -> None:
     Under another id the mesh would treat the lines of these logs as those of a new host, and count them again.
     """
     path = folder / CLAIM
-    try:
-        if not path.exists():
-            new = path.with_name(CLAIM + ".new")
-            new.write_text(me.hex(), encoding="ascii")
-            os.replace(new, path)
-        held = path.read_text(encoding="ascii", errors="replace").strip()
-    except OSError as error:
-        raise StateError(
-            f"{path}: {error.strerror}; give the agent a state_dir that it can write to"
-        ) from error
+    held = _kept(path, me.hex().encode()).decode("ascii", "replace").strip()
     if len(held) != len(me.hex()) or not held.isascii() or not held.isalnum():
         raise StateError(
             f"{path}: damaged; if this folder has always belonged to {short(me)}, delete that file and start again"

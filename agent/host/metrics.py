@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -24,8 +24,8 @@ PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 
 Labels = Mapping[str, str]
 Sample = tuple[Labels, float]
-Family = tuple[str, str, str, list[Sample]]
-"""(name, "gauge" or "counter", help, samples)."""
+Family = tuple[str, str, list[Sample]]
+"""(name, help, samples). A counter's name ends with "_total"; all others are gauges."""
 
 
 class Host(Protocol):
@@ -124,8 +124,9 @@ def page(status: str, text: str, kind: str = TEXT) -> bytes:
 def exposition(families: Iterator[Family]) -> str:
     """Prometheus' text format, version 0.0.4. Families without a sample are left out."""
     lines: list[str] = []
-    for name, kind, description, samples in families:
+    for name, description, samples in families:
         if samples:
+            kind = "counter" if name.endswith("_total") else "gauge"
             lines += [f"# HELP {name} {description}", f"# TYPE {name} {kind}"]
             lines += [f"{name}{_labels(labels)} {_number(value)}" for labels, value in samples]
     return "\n".join(lines) + "\n"
@@ -171,8 +172,8 @@ def metrics(host: Host, version: str) -> str:
 
 
 def _families(host: Host, version: str) -> Iterator[Family]:
-    yield "elf_build_info", "gauge", "The version that runs.", [({"version": version}, 1)]
-    yield "elf_start_time_seconds", "gauge", "When this life began, since 1970.", [({}, host.started_s)]
+    yield "elf_build_info", "The version that runs.", [({"version": version}, 1)]
+    yield "elf_start_time_seconds", "When this life began, since 1970.", [({}, host.started_s)]
     yield from _sources(host)
     yield from _jobs(host)
     yield from _failing(host)
@@ -182,19 +183,21 @@ def _families(host: Host, version: str) -> Iterator[Family]:
     yield from _disk(host)
 
 
+def _by(label: str, figures: Iterable[tuple[str, float]]) -> list[Sample]:
+    """A sample for each value of one label."""
+    return [({label: value}, figure) for value, figure in figures]
+
+
 def _sources(host: Host) -> Iterator[Family]:
     lag: list[Sample] = []
     lines: list[Sample] = []
     rejects: list[Sample] = []
     read: list[Sample] = []
-    gaps: list[Sample] = []
-    beyond: list[Sample] = []
-    share: list[Sample] = []
     samples: list[Sample] = []
     for name, source in host.sources.items():
         own = {"source": name}
         lag += [(own | {"file": file}, nbytes) for file, nbytes in source.lag_bytes().items()]
-        totals, counters = source.totals, source.counters
+        totals, counters, unparsed = source.totals, source.counters, source.unparsed
         lines += [
             (own | {"outcome": "parsed"}, totals.parsed),
             (own | {"outcome": "rejected"}, totals.rejected),
@@ -206,82 +209,47 @@ def _sources(host: Host) -> Iterator[Family]:
             (own | {"way": "front"}, counters.front_bytes),
             (own | {"way": "again"}, counters.again_bytes),
         ]
-        gaps.append((own, counters.gaps))
-        beyond.append((own, counters.beyond))
-        unparsed = source.unparsed
-        share.append((own, unparsed.share))
         if unparsed.trouble:
             labels = {"agent": host.config.agent.name, "reason": unparsed.reason, "sample": unparsed.sample}
             samples.append((own | labels, 1))
-    yield "elf_source_lag_bytes", "gauge", "Bytes of a log file that are not read yet.", lag
-    yield "elf_source_lines_total", "counter", "Lines read, by outcome.", lines
-    yield "elf_source_rejected_lines_total", "counter", "Lines that could not be parsed, by reason.", rejects
-    yield (
-        "elf_source_rejected_share",
-        "gauge",
-        "Fraction of the recent lines that could not be parsed.",
-        share,
-    )
-    yield (
-        "elf_source_rejected_sample",
-        "gauge",
-        "1 while most lines are rejected, with one such line.",
-        samples,
-    )
-    yield (
-        "elf_source_read_bytes_total",
-        "counter",
-        "Bytes read: once for all jobs, or again for one that was behind.",
-        read,
-    )
-    yield (
-        "elf_source_gaps_total",
-        "counter",
-        "Gaps: parts of files that were lost before they were read.",
-        gaps,
-    )
-    yield (
-        "elf_source_beyond_total",
-        "counter",
-        "Positions in the mesh past the end of their file: it was cut short, or another agent reports it.",
-        beyond,
-    )
+    sources = list(host.sources.items())
+    share = _by("source", ((name, source.unparsed.share) for name, source in sources))
+    gaps = _by("source", ((name, source.counters.gaps) for name, source in sources))
+    beyond = _by("source", ((name, source.counters.beyond) for name, source in sources))
+    yield "elf_source_lag_bytes", "Bytes of a log file that are not read yet.", lag
+    yield "elf_source_lines_total", "Lines read, by outcome.", lines
+    yield "elf_source_rejected_lines_total", "Lines that could not be parsed, by reason.", rejects
+    yield "elf_source_rejected_share", "Fraction of the recent lines that could not be parsed.", share
+    yield "elf_source_rejected_sample", "1 while most lines are rejected, with one such line.", samples
+    text = "Bytes read: once for all jobs, or again for one that was behind."
+    yield "elf_source_read_bytes_total", text, read
+    yield "elf_source_gaps_total", "Gaps: parts of files that were lost before they were read.", gaps
+    text = "Positions in the mesh past the end of their file: it was cut short, or another agent reports it."
+    yield "elf_source_beyond_total", text, beyond
 
 
 def _jobs(host: Host) -> Iterator[Family]:
-    seats = [seat for seat in host.node.seats.values() if not seat.is_stopped]
+    seats = [(seat.spec.name, seat) for seat in host.node.seats.values() if not seat.is_stopped]
     role: list[Sample] = []
-    for seat in seats:
-        job = {"job": seat.spec.name}
+    for name, seat in seats:
+        job = {"job": name}
         role += [
             (job | {"role": "master"}, int(seat.master is not None)),
             (job | {"role": "replica"}, int(seat.is_replica)),
             (job | {"role": "reducer"}, int(bool(seat.tree.children))),
             (job | {"role": "worker"}, int(seat.worker is not None)),
         ]
-    yield "elf_job_role", "gauge", "1 where this agent has that role for the job.", role
-    yield (
-        "elf_job_takeovers_total",
-        "counter",
-        "How often this agent became the job's master.",
-        [({"job": seat.spec.name}, seat.takeovers) for seat in seats],
-    )
-    yield (
-        "elf_job_epoch",
-        "gauge",
-        "Epoch of the highest known ballot: one more with each master.",
-        [({"job": seat.spec.name}, seat.succession.highest[0]) for seat in seats],
-    )
-    served = [(seat.spec.name, seat.master) for seat in seats if seat.master is not None]
-    yield (
-        "elf_job_late_lines_total",
-        "counter",
-        "Lines that came after their panes were dropped, at the job's master.",
-        [({"job": name}, master.state.late) for name, master in served],
-    )
+    yield "elf_job_role", "1 where this agent has that role for the job.", role
+    takeovers = _by("job", ((name, seat.takeovers) for name, seat in seats))
+    yield "elf_job_takeovers_total", "How often this agent became the job's master.", takeovers
+    epochs = _by("job", ((name, seat.succession.highest[0]) for name, seat in seats))
+    yield "elf_job_epoch", "Epoch of the highest known ballot: one more with each master.", epochs
+    served = [(name, seat.master) for name, seat in seats if seat.master is not None]
+    late = _by("job", ((name, master.state.late) for name, master in served))
+    text = "Lines that came after their panes were dropped, at the job's master."
+    yield "elf_job_late_lines_total", text, late
     yield (
         "elf_job_untimed_lines_total",
-        "counter",
         "Rejected lines that are in no window, since no line of their file was parsed before them, at the job's master.",
         [
             ({"job": name, "agent": host.peers.name_of(worker)}, count)
@@ -289,24 +257,12 @@ def _jobs(host: Host) -> Iterator[Family]:
             for worker, count in sorted(master.state.untimed.items())
         ],
     )
-    yield (
-        "elf_job_unsent_windows",
-        "gauge",
-        "Windows that a sink has not acknowledged, at the job's master.",
-        [({"job": name}, master.outbox.waiting) for name, master in served],
-    )
-    yield (
-        "elf_job_lost_windows_total",
-        "counter",
-        "Windows that no sink stored while they were retained.",
-        [({"job": name}, master.outbox.lost) for name, master in served],
-    )
-    yield (
-        "elf_job_watchers",
-        "gauge",
-        "Watchers of the job's windows, at its master.",
-        [({"job": name}, len(master.watchers)) for name, master in served],
-    )
+    unsent = _by("job", ((name, master.outbox.waiting) for name, master in served))
+    yield "elf_job_unsent_windows", "Windows that a sink has not acknowledged, at the job's master.", unsent
+    lost = _by("job", ((name, master.outbox.lost) for name, master in served))
+    yield "elf_job_lost_windows_total", "Windows that no sink stored while they were retained.", lost
+    watchers = _by("job", ((name, len(master.watchers)) for name, master in served))
+    yield "elf_job_watchers", "Watchers of the job's windows, at its master.", watchers
 
 
 def _failing(host: Host) -> Iterator[Family]:
@@ -315,140 +271,64 @@ def _failing(host: Host) -> Iterator[Family]:
     failing = host.failing()
     yield (
         "elf_job_failing",
-        "gauge",
         "1 while a job fails here, or has within the last minutes, with the reason of its last failure.",
         [({"job": jobs.get(each.job, each.job.hex()), "reason": each.reason}, 1) for each in failing],
     )
-    yield (
-        "elf_job_failures_total",
-        "counter",
-        "Failures of jobs here; the job restarted after each.",
-        [({"job": name}, count) for name, count in sorted(host.node.failures.items())],
-    )
+    failures = _by("job", sorted(host.node.failures.items()))
+    yield "elf_job_failures_total", "Failures of jobs here; the job restarted after each.", failures
 
 
 def _memory(host: Host) -> Iterator[Family]:
     memory = host.memory
-    yield "elf_memory_bytes", "gauge", "Memory of the process beyond the bare one.", [({}, memory.grown)]
-    yield "elf_memory_max_bytes", "gauge", "The cap on elf_memory_bytes.", [({}, memory.memory_max)]
-    yield (
-        "elf_memory_bare_bytes",
-        "gauge",
-        "Memory of the process before it read its journal.",
-        [({}, memory.bare)],
-    )
-    owners = sorted(memory.by_owner(host, host.budget).items())
-    samples: list[Sample] = [({"owner": owner}, nbytes) for owner, nbytes in owners]
-    yield "elf_memory_owner_bytes", "gauge", "Memory beyond the bare process, by owner.", samples
+    yield "elf_memory_bytes", "Memory of the process beyond the bare one.", [({}, memory.grown)]
+    yield "elf_memory_max_bytes", "The cap on elf_memory_bytes.", [({}, memory.memory_max)]
+    yield "elf_memory_bare_bytes", "Memory of the process before it read its journal.", [({}, memory.bare)]
+    owners = _by("owner", sorted(memory.by_owner(host, host.budget).items()))
+    yield "elf_memory_owner_bytes", "Memory beyond the bare process, by owner.", owners
 
 
 def _network(host: Host) -> Iterator[Family]:
     counters = host.transport.counters
-    yield (
-        "elf_messages_total",
-        "counter",
-        "Messages with other agents.",
-        [({"direction": "in"}, counters.messages_in), ({"direction": "out"}, counters.messages_out)],
-    )
-    yield (
-        "elf_network_bytes_total",
-        "counter",
-        "Bytes of messages with other agents.",
-        [({"direction": "in"}, counters.bytes_in), ({"direction": "out"}, counters.bytes_out)],
-    )
-    yield (
-        "elf_connections",
-        "gauge",
-        "Connections with other agents.",
-        [({"direction": "in"}, counters.connections_in), ({"direction": "out"}, counters.connections_out)],
-    )
-    for name, description, counted in (
-        ("elf_messages_refused_total", "Messages and connections refused.", counters.refused),
-        ("elf_messages_dropped_total", "Messages that could not be sent.", counters.dropped),
-    ):
-        yield (
-            name,
-            "counter",
-            description,
-            [({"reason": reason}, count) for reason, count in sorted(counted.items())],
-        )
-    refused = host.notary.refused if host.notary is not None else {}
-    yield (
-        "elf_items_refused_total",
-        "counter",
-        "Directory items that failed verification.",
-        [({"reason": reason}, count) for reason, count in sorted(refused.items())],
-    )
+    messages = _by("direction", [("in", counters.messages_in), ("out", counters.messages_out)])
+    nbytes = _by("direction", [("in", counters.bytes_in), ("out", counters.bytes_out)])
+    connections = _by("direction", [("in", counters.connections_in), ("out", counters.connections_out)])
+    yield "elf_messages_total", "Messages with other agents.", messages
+    yield "elf_network_bytes_total", "Bytes of messages with other agents.", nbytes
+    yield "elf_connections", "Connections with other agents.", connections
+    refused = _by("reason", sorted(counters.refused.items()))
+    yield "elf_messages_refused_total", "Messages and connections refused.", refused
+    dropped = _by("reason", sorted(counters.dropped.items()))
+    yield "elf_messages_dropped_total", "Messages that could not be sent.", dropped
+    items = _by("reason", sorted(host.notary.refused.items())) if host.notary is not None else []
+    yield "elf_items_refused_total", "Directory items that failed verification.", items
     near = len(host.node.overlay.acquaintances())
-    yield "elf_neighbours", "gauge", "Other agents that this agent knows to be alive.", [({}, near)]
-    kinds = sorted(host.notice_log.counts.items())
-    yield (
-        "elf_notices_total",
-        "counter",
-        "Notices for the operator, by kind.",
-        [({"kind": k}, n) for k, n in kinds],
-    )
+    yield "elf_neighbours", "Other agents that this agent knows to be alive.", [({}, near)]
+    notices = _by("kind", sorted(host.notice_log.counts.items()))
+    yield "elf_notices_total", "Notices for the operator, by kind.", notices
 
 
 def _links(host: Host) -> Iterator[Family]:
-    all_links = host.node.links.values()
-    yield (
-        "elf_frames_ignored_total",
-        "counter",
-        "Frames of links that were repeated, or belong to an earlier life.",
-        [
-            ({"reason": "repeated"}, sum(link.repeated for link in all_links)),
-            ({"reason": "earlier life"}, sum(link.stale for link in all_links)),
-        ],
-    )
-    queued = host.transport.queued_bytes
-    yield (
-        "elf_queue_bytes",
-        "gauge",
-        "Bytes that wait for a neighbour's connection.",
-        [({"peer": host.peers.name_of(peer)}, nbytes) for peer, nbytes in queued.items()],
-    )
-    links = [({"peer": host.peers.name_of(peer)}, link) for peer, link in host.node.links.items()]
-    yield (
-        "elf_link_credit_bytes",
-        "gauge",
-        "Bytes that a neighbour accepts before it acknowledges.",
-        [(peer, link.credit_left) for peer, link in links],
-    )
-    yield (
-        "elf_link_queued_bytes",
-        "gauge",
-        "Bytes that wait for a neighbour's credit.",
-        [(peer, link.queued_bytes) for peer, link in links],
-    )
+    links = [(host.peers.name_of(peer), link) for peer, link in host.node.links.items()]
+    repeated, stale = sum(link.repeated for _, link in links), sum(link.stale for _, link in links)
+    ignored = _by("reason", [("repeated", repeated), ("earlier life", stale)])
+    text = "Frames of links that were repeated, or belong to an earlier life."
+    yield "elf_frames_ignored_total", text, ignored
+    queued = host.transport.queued_bytes.items()
+    waiting = _by("peer", ((host.peers.name_of(peer), nbytes) for peer, nbytes in queued))
+    yield "elf_queue_bytes", "Bytes that wait for a neighbour's connection.", waiting
+    credit = _by("peer", ((peer, link.credit_left) for peer, link in links))
+    yield "elf_link_credit_bytes", "Bytes that a neighbour accepts before it acknowledges.", credit
+    held = _by("peer", ((peer, link.queued_bytes) for peer, link in links))
+    yield "elf_link_queued_bytes", "Bytes that wait for a neighbour's credit.", held
 
 
 def _disk(host: Host) -> Iterator[Family]:
-    yield "elf_disk_writes_total", "counter", "Records written to state_dir.", [({}, host.store.writes)]
-    yield (
-        "elf_disk_syncs_total",
-        "counter",
-        "Syncs of these, each for a group of records.",
-        [({}, host.store.syncs)],
-    )
-    aside: list[Sample] = [({}, int(host.node.is_aside))]
-    yield (
-        "elf_disk_aside",
-        "gauge",
-        "1 while other agents serve in its place, since its disk writes fail.",
-        aside,
-    )
-    yield "elf_disk_refused", "gauge", "1 while disk writes fail.", [({}, int(host.store.is_refused))]
-    if host.sinks is not None:
-        yield (
-            "elf_sink_windows_total",
-            "counter",
-            "Windows stored in this agent's sinks.",
-            [({}, host.sinks.stored)],
-        )
-        yield (
-            "elf_sink_refused",
-            "gauge",
-            "1 while writes to a sink fail.",
-            [({}, int(host.sinks.is_refused))],
-        )
+    store, sinks = host.store, host.sinks
+    yield "elf_disk_writes_total", "Records written to state_dir.", [({}, store.writes)]
+    yield "elf_disk_syncs_total", "Syncs of these, each for a group of records.", [({}, store.syncs)]
+    text = "1 while other agents serve in its place, since its disk writes fail."
+    yield "elf_disk_aside", text, [({}, int(host.node.is_aside))]
+    yield "elf_disk_refused", "1 while disk writes fail.", [({}, int(store.is_refused))]
+    if sinks is not None:
+        yield "elf_sink_windows_total", "Windows stored in this agent's sinks.", [({}, sinks.stored)]
+        yield "elf_sink_refused", "1 while writes to a sink fail.", [({}, int(sinks.is_refused))]

@@ -53,6 +53,10 @@ READERS_MAX = 256
 
 Letter = tuple[NodeId, LedgerRequest | Put | PutPart]
 Records = Mapping[tuple[str, bytes], Sequence[Any]]
+Failed = dict[JobId, tuple[JobSpec, NodeId, Exception]]
+"""Jobs that failed in a batch: the sender of the message, and why."""
+Senders = Mapping[str, tuple[JobSpec, NodeId]]
+"""Jobs of a batch by name, with the sender of a message of each."""
 
 
 class Host(Protocol):
@@ -96,9 +100,8 @@ class SinkHost:
         self.stored = 0
         """Windows stored since the start."""
         self._vacancies: dict[JobId, Vacancy] = {}  # jobs whose windows could not be stored
-        self._reset_ledgers: dict[
-            JobId, int
-        ] = {}  # jobs whose ledgers start again, and the epoch that they served
+        # Jobs whose ledgers start again, and the epoch that they served.
+        self._reset_ledgers: dict[JobId, int] = {}
         host.node.sink = self.take
 
     def take(self, source: NodeId, message: Message) -> None:
@@ -168,7 +171,7 @@ class SinkHost:
 
     async def _take_batch(self, letters: Sequence[Letter]) -> None:
         known = [(letter, spec) for letter in letters if (spec := self._spec(letter[1])) is not None]
-        failed: dict[JobId, tuple[JobSpec, NodeId, Exception]] = {}
+        failed: Failed = {}
         checked = await self._in_thread(self._check, known, failed)
         effects: list[tuple[JobId, list[Effect]]] = []
         for (source, message), spec, made in checked:
@@ -255,9 +258,7 @@ class SinkHost:
     # In the thread.
 
     def _check(
-        self,
-        letters: Sequence[tuple[Letter, JobSpec]],
-        failed: dict[JobId, tuple[JobSpec, NodeId, Exception]],
+        self, letters: Sequence[tuple[Letter, JobSpec]], failed: Failed
     ) -> list[tuple[Letter, JobSpec, list[PaneState]]]:
         """Open the ledgers of messages. Returns the messages that can be served, with the states to store; a message of an
         unknown version is not answered."""
@@ -318,11 +319,7 @@ class SinkHost:
         for name, state in states:
             self._lakes[name].put_state(state)
 
-    def _flush(
-        self,
-        specs: Mapping[str, tuple[JobSpec, NodeId]],
-        failed: dict[JobId, tuple[JobSpec, NodeId, Exception]],
-    ) -> bool:
+    def _flush(self, specs: Senders, failed: Failed) -> bool:
         """Flush the lakes. Returns whether all are durable, except for failing jobs. Reports a failure of a lake once."""
         for name, lake in self._lakes.items():
             try:
@@ -339,11 +336,7 @@ class SinkHost:
         return True
 
     @staticmethod
-    def _flush_lake(
-        lake: ParquetSink,
-        specs: Mapping[str, tuple[JobSpec, NodeId]],
-        failed: dict[JobId, tuple[JobSpec, NodeId, Exception]],
-    ) -> None:
+    def _flush_lake(lake: ParquetSink, specs: Senders, failed: Failed) -> None:
         """Flush all jobs at once; if that raises, one by one, since one job's data may kill the writer. Raises OSError."""
         try:
             lake.flush()

@@ -148,9 +148,8 @@ class DeltaWorker:
         self.schedule: Schedule = ()
         self._ballot: Ballot = NO_BALLOT
         self._learned: Ballot = NO_BALLOT  # of the master whose schedule this is
-        self._proven: Ballot = (
-            NO_BALLOT  # of the last master that committed a bundle cut under its own ballot
-        )
+        # Of the last master that committed a bundle cut under its own ballot.
+        self._proven: Ballot = NO_BALLOT
         self._promises = Promises()
         self._since_us: Micros = 0
         self._left_out_us: Micros = 0  # `_since_us` of the outstanding Read
@@ -201,9 +200,9 @@ class DeltaWorker:
             case Welcome():
                 return self._welcome(message, now)
             case Farewell() if message.worker == self._me and self.state is State.PARTING:
-                self._end()  # otherwise it is for a former life
+                self.end()  # otherwise it is for a former life
             case Stop() if message.ballot >= self._ballot:
-                self._end()
+                self.end()
         return []
 
     def cut(self, cut: Cut, now: int) -> list[Effect]:
@@ -250,10 +249,6 @@ class DeltaWorker:
         """Continue the numbers of the worker that this node had for the job earlier in the same life."""
         self._count, self._request = former._count, former._request
         self._promises = former._promises
-
-    def end(self) -> None:
-        """The job has ended."""
-        self._end()
 
     def take_bundles(self) -> list[Bundle]:
         """Bundles for this node's reducer, in order."""
@@ -566,7 +561,8 @@ class DeltaWorker:
         self._attempts = 0
         return self._send_request(now)
 
-    def _end(self) -> None:
+    def end(self) -> None:
+        """The job, or this worker's part in it, has ended."""
         self._forget()
         self.state = State.ENDED
         self._cut_at = self._ask_at = None

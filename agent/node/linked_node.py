@@ -56,9 +56,8 @@ class LinkedNode:
         self._timers = Timers()
         self._barrier = WriteBarrier(parameters.disk_us_max)
         self._to_self: deque[tuple[NodeId, Message]] = deque()  # messages to itself
-        self._unsent: dict[
-            JobId, Exception
-        ] = {}  # jobs with a message whose encoding raised during this call
+        # Jobs with a message whose encoding raised during this call.
+        self._unsent: dict[JobId, Exception] = {}
 
     def _set_standing(self, standing: Standing) -> None:
         self.standing = standing

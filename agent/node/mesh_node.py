@@ -44,7 +44,7 @@ from elf.agent.node.timers import Timed
 from elf.agent.node.vacancy import Vacancy
 from elf.cbt.budget import Budget
 from elf.jobmaster.directory.directory import Directory
-from elf.jobmaster.directory.job_spec import AgentAdvert, JobSpec, SourceColumns, decode_job, is_readable
+from elf.jobmaster.directory.job_spec import AgentAdvert, SourceColumns, decode_job, is_readable
 from elf.jobmaster.log.record_codec import RecordEncoder
 from elf.jobmaster.log.succession import OF_LOGS
 from elf.srt.codec.wire import LogForm
@@ -272,10 +272,6 @@ class MeshNode(SeatedNode):
     def deadline(self) -> int | None:
         """When `tick` has work next."""
         return self._timers.next_us
-
-    def submit(self, spec: JobSpec, now: int) -> list[Outer]:
-        """A job, or a new version of one, from an operator at this agent."""
-        return self.put(spec.item(), now)
 
     def put(self, item: Item, now: int) -> list[Outer]:
         """A signed directory item from an operator at this host."""

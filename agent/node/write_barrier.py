@@ -92,9 +92,8 @@ class WriteBarrier:
         if not self._writes or due is None:
             return []
         owner, waiting, since = self._writes[0]
-        if (
-            since > now or now - due > self._span_us // LATE_PARTS
-        ):  # the clock stepped back, or this check is late
+        # The clock stepped back, or this check is late.
+        if since > now or now - due > self._span_us // LATE_PARTS:
             since = now
             self._writes[0] = (owner, waiting, since)
         self.deadline = since + self._span_us

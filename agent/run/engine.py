@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from threading import Event
 from typing import cast
 
@@ -25,7 +24,7 @@ from elf.agent.work.feed import Feed, columns_for
 from elf.agent.work.worker import CUT_FACTOR, Worker
 from elf.cbt.budget import Budget
 from elf.jobmaster.plan.plan import Plan
-from elf.jobmaster.values.vector import SqlType
+from elf.jobmaster.values.sql_types import SqlType
 from elf.jobmaster.windows.panes import Panes
 from elf.jobmaster.windows.result import ColumnInfo, Sink, StateSink, Window
 from elf.jobmaster.windows.windows import Publisher, bounded
@@ -43,7 +42,6 @@ class RunOptions(msgspec.Struct, frozen=True):
     until_us: int | None = None
     memory_max: int = MEMORY_MAX
     timezone: str = "UTC"
-    state_dir: Path | None = None
     job: str = "run"
 
 
@@ -80,7 +78,7 @@ class OneShot:
     """A bounded run: `feed` the blocks, then take the `windows`."""
 
     def __init__(self, options: RunOptions, plan: Plan, formats: FormatChoice) -> None:
-        self.budget = Budget(options.memory_max, options.state_dir, resident_bytes)
+        self.budget = Budget(options.memory_max, None, resident_bytes)
         self.panes = Panes(plan, self.budget)
         self.worker = Worker(plan)
         self.publisher = Publisher(options.job, plan, self.budget)
@@ -179,12 +177,12 @@ def run(
 
 
 def _heads(paths: Sequence[inputs.Input], first: Block | None) -> dict[str, bytes]:
-    """The beginnings of the files; of standard input, its first block."""
+    """The beginnings of the files. Of standard input or a pipe, from which it would be missing then: only if it is first."""
     if first is None:
         return {}
     heads = {first.path: bytes(first.data[:HEAD_BYTES])}
     for path in paths:
-        if path != "-" and str(path) not in heads:
+        if path != "-" and path.is_file() and str(path) not in heads:
             heads[str(path)] = head_of(path)
     return heads
 

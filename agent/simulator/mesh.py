@@ -28,7 +28,7 @@ event makes a run seven times as slow; some seeds do that. Publications, promise
 def version_of(window: str, number: int) -> Version:
     """A job's version `number`: lines and bytes by path, for windows like "2 seconds/1 second"."""
     from elf.jobmaster.compile.query import compile as compile_query
-    from elf.jobmaster.values.vector import BIGINT, STRING, TIMESTAMP
+    from elf.jobmaster.values.sql_types import BIGINT, STRING, TIMESTAMP
 
     span = ", ".join(f"'{part}'" for part in window.split("/"))
     text = (

@@ -26,7 +26,7 @@ from elf.agent.work.feed import Feed, columns_for
 from elf.cbt.budget import Budget
 from elf.errors import ConfigError, ElfError, QueryError, StateError, UsageError
 from elf.jobmaster.plan.plan import Plan
-from elf.jobmaster.values.vector import SqlType
+from elf.jobmaster.values.sql_types import SqlType
 from elf.jobmaster.windows.result import Sink, StateSink
 from elf.sinks.spec import SinkSpec
 
@@ -273,7 +273,7 @@ def follow(
         raise UsageError(
             "--sink parquet with --follow needs GROUP BY window(time, …): without one nothing is ever final"
         )
-    budget = Budget(options.memory_max, options.state_dir, resident_bytes)
+    budget = Budget(options.memory_max, None, resident_bytes)
     job = LiveJob(options.job, plan, JobOptions(), sinks, budget, _epoch(options.job, sinks, 0))
     bounds = (options.since_us, options.until_us)
     live_source = _wire(source, formats, [job], options.timezone, "", None, bounds if any(bounds) else None)

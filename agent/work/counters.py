@@ -12,7 +12,5 @@ class Counters(msgspec.Struct):
     scans: int = 0
     front_bytes: int = 0
     again_bytes: int = 0
-    cuts: int = 0
     gaps: int = 0
     beyond: int = 0
-    overflows: int = 0

@@ -18,7 +18,8 @@ from elf.agent.formats.fields import Format, Reason
 from elf.agent.formats.parser import Parser
 from elf.agent.work.worker import Worker
 from elf.cbt._strings import Strings
-from elf.jobmaster.values.vector import Kind, SqlType, Vector
+from elf.jobmaster.values.sql_types import Kind, SqlType
+from elf.jobmaster.values.vector import Vector
 
 FUTURE_US = 5 * 60 * 1_000_000
 """A live line further than this ahead of the agent's clock is rejected: a wrong clock must not close every window."""

@@ -76,7 +76,6 @@ class JobRows:
 
     def __init__(self, schedule: Schedule, since_us: Micros) -> None:
         self.schedule, self.since_us = schedule, since_us
-        self.overflows = 0
         self.untimed = 0
         """Rejected lines without a time, since the last cut."""
         self._workers = {line.version: Worker(plan_of(line.plan)) for line in schedule}
@@ -136,7 +135,6 @@ class JobRows:
         deltas = []
         for version, worker in self._workers.items():
             for delta in worker.cut():
-                self.overflows += delta.overflows
                 deltas.append({version: Part(self._ops[version], tuple(delta.rows))})
         return deltas
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from elf.agent.files.blocks import Block
+from elf.agent.files.content import closing, exactly
 from elf.agent.files.first_seen import first_seen
 from elf.agent.files.follow import Followed, Inode
 from elf.agent.files.listing import Listing, Seen
-from elf.agent.files.recognise import exactly
 from elf.agent.files.source import Source
 from elf.agent.work.feed import FUTURE_US
 from elf.agent.work.file_notes import FileNote, Notes, first_line
@@ -71,9 +70,8 @@ class LogFiles:
         self._sought_s: float | None = None
         self._unknown: Sequence[Seen] = ()
         self._ends: dict[int, int] = {}  # by generation: no whole line follows that offset
-        self._damaged: dict[
-            int, tuple[Stamp, float]
-        ] = {}  # archives, by generation: the stamp, and since when
+        # Archives, by generation: the stamp, and since when.
+        self._damaged: dict[int, tuple[Stamp, float]] = {}
         self._grace_s = grace_s
         self.clock_us = self.scan_clock_us = 0
         self.now_s = self.save_s = 0.0
@@ -219,15 +217,10 @@ class LogFiles:
         if file.denied or not (file.size or file.state.offset):
             return None
         try:
-            content = open_known(file)
+            with closing(open_known(file)) as content:
+                head = exactly(content, memoryview(bytearray(HEAD_BYTES)))
         except (OSError, SourceError):
             return None
-        try:
-            head = exactly(content, memoryview(bytearray(HEAD_BYTES)))
-        except OSError:
-            return None
-        finally:
-            os.close(content.descriptor)
         return first_line(head, file.state.done or len(head) == HEAD_BYTES)
 
     def note_of(self, block: Block) -> FileNote:

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -198,18 +199,6 @@ class MeshSource:
             "keep state_dir"
         )
 
-    def fileno(self) -> int:
-        """See `Source.fileno`."""
-        return self._source.fileno()
-
-    @property
-    def poll_s(self) -> float:
-        return self._source.poll_s
-
-    def wake(self) -> bool:
-        """See `Source.wake`."""
-        return self._source.wake()
-
     def lag_bytes(self) -> dict[str, int]:
         """See `Source.lag_bytes`: bytes that no job has read, as of the last read."""
         return self._lag_bytes
@@ -217,12 +206,6 @@ class MeshSource:
     def account(self) -> None:
         """Report the memory held to the budget, in the budget's thread. Raises OSError."""
         self._budget.reserve(f"source {self.name}", self.nbytes)
-
-    def forget(self, job: JobId) -> None:
-        """Drop the reading of a job that has ended."""
-        with self._lock:
-            for key in [key for key in self._readings if key[0] == job]:
-                del self._readings[key]
 
     def take_notices(self) -> list[str]:
         """Notices for the agent's log since the last call, a line each."""
@@ -383,10 +366,8 @@ class MeshSource:
             scan = self._files.open(file, block.start)
         except (OSError, SourceError):
             return ParseState(format)
-        try:
+        with closing(scan):
             return self._state_at(scan, format)
-        finally:
-            scan.close()
 
     def _state_at(self, scan: Rescan, format: Format) -> ParseState:
         return self._parsing.state_at(
@@ -546,13 +527,10 @@ class MeshSource:
             and self._parse_health.may_cover_rejects(reading.watermark_us, watermark_us)
         )
         reading.watermark_us = watermark_us
-        overflows, reading.rows.overflows = reading.rows.overflows, 0
         parts = reading.rows.cut()
         spans = reading.take_spans()
         gaps = tuple(slot for slot, span in spans.items() if span[2] & GAP)
-        self.counters.cuts += 1
         self.counters.gaps += len(gaps)
-        self.counters.overflows += overflows
         about = (read.job, read.request, read.schedule)
         untimed = 0 if reading.lane else reading.rows.untimed  # lines of a lane were counted before
         reading.rows.untimed = 0

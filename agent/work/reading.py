@@ -55,9 +55,8 @@ class Reading:
         self.latest_us: Micros | None = None
         self.watermark_us: Micros = 0
         self._unread = Unread()
-        self._unparsed: list[
-            tuple[Micros, Micros]
-        ] = []  # periods with whole panes of which no line was parsed
+        # Periods with whole panes of which no line was parsed.
+        self._unparsed: list[tuple[Micros, Micros]] = []
         self.read_s = 0.0
         self.error: Exception | None = None
         """The failure after which the rows are invalid."""

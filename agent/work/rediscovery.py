@@ -12,10 +12,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from elf.agent.files.content import Plain, kind
+from elf.agent.files.content import Plain, exactly, kind, reading
 from elf.agent.files.follow import Followed, Inode
 from elf.agent.files.listing import Seen, reason
-from elf.agent.files.recognise import COMPARE_BYTES, exactly, is_inode, reading
+from elf.agent.files.recognise import COMPARE_BYTES, is_inode
 from elf.agent.work.file_notes import FileNote, Notes, fingerprint_of, first_line, identity_of
 from elf.errors import SourceError
 from elf.srt.messages.messages import Position, Slot
@@ -38,9 +38,8 @@ class Rediscovery:
         self._notes, self._notice = notes, notice
         self._expected: dict[int, None] = {}
         self._ordinals: dict[int, dict[int, int]] = {}  # of a first line: expected identities, by ordinal
-        self._heads: dict[
-            Inode, tuple[tuple[int, int], int]
-        ] = {}  # signature and fingerprint of files that are not followed
+        # Signature and fingerprint of files that are not followed.
+        self._heads: dict[Inode, tuple[tuple[int, int], int]] = {}
         self._ambiguous: set[int] = set()
         self.unread: dict[str, str] = {}
 
@@ -150,7 +149,7 @@ class Rediscovery:
         missing = [identity for identity in expected.values() if identity not in self._notes.by_identity]
         if not missing or any(note.fingerprint == fingerprint for note in self._notes.files.values()):
             return None
-        if len(expected) > 1 or not _are_one(ones):
+        if len(expected) > 1 or not _are_alike([one.path for one in ones]):
             self._report_ambiguous(fingerprint, [one.path for one in ones])
             return None
         return min(ones, key=lambda one: (_is_packed(one.path), -one.status.st_size))
@@ -192,10 +191,6 @@ def _is_packed(path: str) -> bool:
             return kind(file.read(4)) != "plain"
     except OSError:
         return True
-
-
-def _are_one(ones: Sequence[Seen]) -> bool:
-    return len(ones) < 2 or _are_alike([one.path for one in ones])
 
 
 def _are_alike(paths: Sequence[str]) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 
 from elf.agent.files.blocks import Block, Cutter
-from elf.agent.files.content import Content, Plain, open_content
+from elf.agent.files.content import Content, Plain, closing, open_content
 from elf.agent.files.follow import Followed, Inode
 from elf.agent.files.identity import is_start_of, same_head, seek
 from elf.agent.files.recognise import head_of
@@ -63,17 +63,12 @@ def holds(copy: Followed, original: Followed) -> bool:
     if not original.state.offset:
         return False
     try:
-        content = open_known(copy)
+        with closing(open_known(copy)) as content:
+            if seek(content, original.state):
+                return True
+            return isinstance(content, Plain) and is_start_of(content.descriptor, copy.size, original.state)
     except (OSError, SourceError):
         return False
-    try:
-        if seek(content, original.state):
-            return True
-        return isinstance(content, Plain) and is_start_of(content.descriptor, copy.size, original.state)
-    except OSError:
-        return False
-    finally:
-        os.close(content.descriptor)
 
 
 class Rescan:

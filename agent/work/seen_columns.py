@@ -9,7 +9,7 @@ from elf.agent.files.follow import Inode
 from elf.agent.files.listing import Listing
 from elf.agent.formats.choice import FormatChoice, head_of
 from elf.agent.formats.presets import beyond
-from elf.jobmaster.values.vector import SqlType
+from elf.jobmaster.values.sql_types import SqlType
 
 FILES_MAX = 16
 """The newest files of a source are examined."""

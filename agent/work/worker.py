@@ -23,11 +23,13 @@ from elf.cbt import aggregates
 from elf.cbt._front import Front
 from elf.cbt._kernel import make_rows
 from elf.cbt._keys import concat_keys, encode_keys
+from elf.cbt._sketch import exact_parts, exact_squares_parts, registers_of_strings
 from elf.cbt._strings import Strings
 from elf.cbt.rows import Rows
 from elf.jobmaster.functions.expressions import Cache, evaluate
 from elf.jobmaster.plan.plan import Accumulator, Expression, Family, FamilyKind, Plan, Reduce
-from elf.jobmaster.values.vector import Kind, Vector
+from elf.jobmaster.values.sql_types import Kind
+from elf.jobmaster.values.vector import Vector
 from elf.jobmaster.windows.lanes import LINE_OPS, family_ops, group_ops
 
 Mask = NDArray[np.bool_]
@@ -63,7 +65,7 @@ class Worker:
         self._key_strings: list[Strings | None] = [None] * len(plan.keys)
         self._member_strings: list[list[Strings | None]] = [[None] * len(f.inputs) for f in plan.families]
         self._settled: list[Delta] = []
-        self._wanted = _columns_of(plan)
+        self._wanted = frozenset(column.name for column in plan.columns)
 
     @property
     def nbytes(self) -> int:
@@ -330,7 +332,7 @@ class _Registers:
             self._strings, self._generation = strings, strings.generation
             self._registers = self._rhos = np.empty(0, dtype=np.int64)
         if len(self._registers) < len(strings):
-            registers, rhos = aggregates.registers_of_strings(strings, len(self._registers))
+            registers, rhos = registers_of_strings(strings, len(self._registers))
             self._registers = np.concatenate([self._registers, registers])
             self._rhos = np.concatenate([self._rhos, rhos])
         if not len(self._registers):  # all NULL so far: code -1 needs an element to index
@@ -341,10 +343,6 @@ class _Registers:
 def _member_front(family: Family) -> Front:
     members = len(family.inputs) if family.kind is FamilyKind.DISTINCT else 1
     return Front(1 + members, family_ops(family))
-
-
-def _columns_of(plan: Plan) -> frozenset[str]:
-    return frozenset(column.name for column in plan.columns)
 
 
 def _truth(condition: Vector, rows: int) -> Mask:
@@ -454,8 +452,8 @@ def _accumulate(
 def _add_exact(
     front: Front, kind: FamilyKind, slots: NDArray[np.int32], values: NDArray[np.float64], valid: Mask | None
 ) -> None:
-    parts = [aggregates.exact_parts(values)]
+    parts = [exact_parts(values)]
     if kind is FamilyKind.EXACT_SUM_SQUARES:
-        parts = list(aggregates.exact_squares_parts(values))
+        parts = list(exact_squares_parts(values))
     for bins, low, high in parts:
         front.add_wide(0, front.slots(0, [(slots, None), (bins, None)], valid), low, high)

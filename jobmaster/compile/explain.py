@@ -20,7 +20,7 @@ from elf.jobmaster.plan.plan import (
     Plan,
     Reduce,
 )
-from elf.jobmaster.values.vector import Kind, SqlType
+from elf.jobmaster.values.sql_types import Kind, SqlType
 
 ROW_BYTES = 36
 """Bytes of each row of partial aggregates besides key and lanes: pane, hash, sub, split and end (`elf.cbt.rows`)."""

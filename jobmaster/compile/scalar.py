@@ -11,39 +11,28 @@ from collections.abc import Callable
 from difflib import get_close_matches
 from typing import Any, NoReturn
 
-from elf.errors import QueryError
 from elf.jobmaster.compile import functions, types
 from elf.jobmaster.compile.functions import BUILD, INSTEAD
 from elf.jobmaster.compile.literals import Term, number, type_named
-from elf.jobmaster.compile.parse import CALL_MARK, Node, place_of, position, source_of
+from elf.jobmaster.compile.names import Names
+from elf.jobmaster.compile.parse import CALL_MARK, Node, source_of
 from elf.jobmaster.compile.types import Mismatch, call
+from elf.jobmaster.plan import check
 from elf.jobmaster.plan.plan import Call, Expression, Literal
 from elf.jobmaster.plan.signatures import ARGUMENTS_MAX, SQL_FUNCTIONS, SqlFunction
 from elf.jobmaster.values.conversion import timestamp_text
 from elf.jobmaster.values.sql_types import BOOLEAN, NULL, STRING, TIMESTAMP, Kind
 
-AGGREGATES = frozenset(
-    (
-        "count",
-        "sum",
-        "min",
-        "max",
-        "avg",
-        "mean",
-        "var_pop",
-        "var_samp",
-        "variance",
-        "stddev",
-        "stddev_samp",
-        "std",
-        "stddev_pop",
-        "count_if",
-        "approx_count_distinct",
-        "approx_percentile",
-        "percentile_approx",
-    )
-)
-
+SYNONYMS = {
+    "mean": "avg",
+    "variance": "var_samp",
+    "stddev": "stddev_samp",
+    "std": "stddev_samp",
+    "percentile_approx": "approx_percentile",
+}
+"""Further SQL names of aggregates."""
+AGGREGATES = check.AGGREGATES - {"count_distinct"} | {"count_if", *SYNONYMS}
+"""All SQL names of aggregates: `count(DISTINCT x)` has none of its own, `count_if` is a count with a filter."""
 _BINARY = {
     "Add": "+",
     "Sub": "-",
@@ -110,8 +99,8 @@ class Translator(ABC):
     The meaning of names, aggregates and windows differs by clause (`scopes`).
     """
 
-    def __init__(self, sql: str) -> None:
-        self.sql = sql
+    def __init__(self, names: Names, clause: str) -> None:
+        self.names, self.clause = names, clause
 
     @abstractmethod
     def column(self, node: Node) -> Term:
@@ -126,8 +115,7 @@ class Translator(ABC):
         """A call of `window(time, …)`, outside of GROUP BY itself."""
 
     def fail(self, node: Node | None, reason: str, hint: str = "") -> NoReturn:
-        line, column = position(self.sql, max(0, place_of(node)))
-        raise QueryError(reason, line=line, column=column, hint=hint)
+        self.names.fail(node, reason, hint)
 
     def term(self, node: Node) -> Term:
         """The typed form of `node`."""
@@ -136,7 +124,9 @@ class Translator(ABC):
             arg for arg, part in node.args.items() if part and arg not in _ARGUMENTS.get(kind, _COMMON)
         ]
         if strange and (kind in _BINARY or kind in _NODES):
-            self.fail(node, f"this form of {kind.upper()} is not supported: {source_of(self.sql, node)}")
+            self.fail(
+                node, f"this form of {kind.upper()} is not supported: {source_of(self.names.sql, node)}"
+            )
         try:
             if kind in _BINARY:
                 return self._binary(node, _BINARY[kind])
@@ -146,7 +136,7 @@ class Translator(ABC):
         except Mismatch as error:
             self.fail(node, error.reason, error.hint)
         reason, hint = _REFUSED.get(kind, ("", ""))
-        self.fail(node, reason or f"this is not supported: {source_of(self.sql, node)}", hint)
+        self.fail(node, reason or f"this is not supported: {source_of(self.names.sql, node)}", hint)
 
     def _binary(self, node: Node, function: str) -> Term:
         left, right = self.term(node.this), self.term(node.expression)

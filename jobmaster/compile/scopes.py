@@ -11,7 +11,7 @@ from elf.jobmaster.compile.aggregates import FRACTIONS_MAX, fraction
 from elf.jobmaster.compile.literals import Term
 from elf.jobmaster.compile.names import WINDOW_COLUMN, WINDOW_FIELDS, Names
 from elf.jobmaster.compile.parse import CALL_MARK, Node
-from elf.jobmaster.compile.scalar import Translator, named
+from elf.jobmaster.compile.scalar import SYNONYMS, Translator, named
 from elf.jobmaster.compile.types import Mismatch
 from elf.jobmaster.compile.window import window_of
 from elf.jobmaster.plan.plan import Call, Column, Expression, Literal
@@ -22,10 +22,6 @@ _GROUP_HINT = "GROUP BY it, or put it into an aggregate"
 
 class Rows(Translator):
     """Clauses over lines: WHERE, GROUP BY, and the arguments and filters of aggregates."""
-
-    def __init__(self, names: Names, clause: str) -> None:
-        super().__init__(names.sql)
-        self.names, self.clause = names, clause
 
     def column(self, node: Node) -> Term:
         return self.names.source_column(node)
@@ -46,8 +42,7 @@ class Groups(Translator):
     """Clauses over groups: SELECT, HAVING, ORDER BY."""
 
     def __init__(self, names: Names, clause: str) -> None:
-        super().__init__(names.sql)
-        self.names, self.clause = names, clause
+        super().__init__(names, clause)
         self.arguments = Rows(names, "an aggregate")
         self.seen: dict[str, Node] = {}
 
@@ -118,7 +113,7 @@ class Groups(Translator):
         where = self._condition(condition)
         filtered = f" FILTER (WHERE {where.name})" if where else ""
         shown = ", ".join(t.name for t in terms) if terms else "1"
-        if name in ("approx_percentile", "percentile_approx"):
+        if SYNONYMS.get(name, name) == "approx_percentile":
             column, shown = self._percentile(node, parts, where.expression if where else None)
         else:
             values = [term.expression for term in terms]
@@ -161,10 +156,10 @@ class Groups(Translator):
             return add.approx_count_distinct(value, where)
         if name in ("min", "max"):
             return add.extreme(name, value, where)
-        if name in ("sum", "avg", "mean"):
-            return add.sum("avg" if name == "mean" else name, value, where)
-        variances = {"variance": "var_samp", "stddev": "stddev_samp", "std": "stddev_samp"}
-        return add.variance(variances.get(name, name), value, where)
+        function = SYNONYMS.get(name, name)
+        if function in ("sum", "avg"):
+            return add.sum(function, value, where)
+        return add.variance(function, value, where)
 
     def _percentile(self, node: Node, parts: list[Node], where: Expression | None) -> tuple[Column, str]:
         if not 2 <= len(parts) <= 3:

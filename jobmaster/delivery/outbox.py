@@ -69,8 +69,8 @@ LATER: Final[Literal["later"]] = "later"
 Revision = tuple[int, Maker, int]
 WindowKey = tuple[str, Micros]
 Reread = Callable[[WindowKey, str], Put | Literal["later"] | None]
-"""Reads a final window again, to be sent with that status. Returns None if its rows have changed, so that a later put follows,
-and `LATER` while a large window is being read."""
+"""Reads a final window again, to be sent with that status. Returns None if it cannot be read, or if its rows have changed, so
+that a later put follows, and `LATER` while a large window is being read."""
 
 
 class _Waiting(msgspec.Struct):

@@ -25,13 +25,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
-from typing import Literal
 
 import msgspec
 from msgspec.structs import replace
 
 from elf.jobmaster.delivery.chunks import ChunkedWindow, put_bytes, rows_bytes
-from elf.jobmaster.delivery.outbox import LATER
+from elf.jobmaster.delivery.outbox import LATER, Reread, WindowKey
 from elf.srt.messages.effects import Effect, Send
 from elf.srt.messages.ids import JobId, NodeId
 from elf.srt.messages.messages import Ballot, Maker, Micros
@@ -53,10 +52,6 @@ OWED_MAX = 1_000
 RENEWALS = 20
 """A watcher renews its Watch each emit interval; so many renewals may be lost: five seconds."""
 
-WindowKey = tuple[str, Micros]
-Reread = Callable[[WindowKey, str], Put | Literal["later"] | None]
-"""Reads a final window again, to be sent with that status. Returns None if it cannot be read, or has changed and will be
-published anew, and `LATER` while a large window is being read."""
 Finals = Callable[[Micros, int], Sequence[WindowKey]]
 """The final windows that start at or after a time, and a number of the newest before that time; in time order."""
 
@@ -87,6 +82,7 @@ class _Sending(msgspec.Struct):
 
 
 class _Watcher(msgspec.Struct):
+    to: NodeId
     number: int
     expires_at: int
     flight: deque[_Flight]
@@ -152,16 +148,15 @@ class Watchers:
         self._reread, self._finals = reread, finals
         self._frame_bytes, self._read_us = parameters.frame_bytes_max, parameters.read_us
         self._read_at: int | None = None  # when to try again to send an owed window that is being read
-        self._watchers: dict[NodeId, dict[int, _Watcher]] = {}
-        self._count = 0
+        self._watchers: dict[tuple[NodeId, int], _Watcher] = {}  # by node and number
 
     def __len__(self) -> int:
-        return self._count
+        return len(self._watchers)
 
     @property
     def nbytes(self) -> int:
         """Memory of large windows in flight."""
-        each = (watcher.sending for watchers in self._watchers.values() for watcher in watchers.values())
+        each = (watcher.sending for watcher in self._watchers.values())
         return sum(
             sending.chunks.nbytes + sending.chunks.held_bytes for sending in each if sending is not None
         )
@@ -169,48 +164,44 @@ class Watchers:
     def watch(self, message: Watch, now: int) -> tuple[bool, list[Effect]]:
         """Register or renew a watcher. Returns whether it is new: then open windows should be published soon."""
         to, number = message.watcher, message.number
-        of_node = self._watchers.get(to, {})
-        watcher = of_node.get(number)
+        watcher = self._watchers.get((to, number))
         is_new = watcher is None
         if watcher is None:
-            if self._count >= WATCHERS_MAX:
+            if len(self) >= WATCHERS_MAX:
                 return False, [Send(to, WatchReply(self.job, number, self.ballot, refused=True))]
-            watcher = _Watcher(number, 0, deque(), {})
-            self._watchers.setdefault(to, {})[number] = watcher
-            self._count += 1
+            watcher = self._watchers[to, number] = _Watcher(to, number, 0, deque(), {})
             for key in self._finals(message.since_us, message.back):
                 watcher.owe(key, "final")
         watcher.expires_at = now + self.expiry_us
         if message.ballot == self.ballot:
             watcher.acknowledge(message.seen, message.missing)
-        effects = self._send_owed(to, watcher, now)
+        effects = self._send_owed(watcher, now)
         reply = WatchReply(self.job, number, self.ballot, watcher.last, watcher.seen)
         return is_new, [*effects, Send(to, reply)]
 
     def publish(self, put: Put) -> list[Effect]:
         """Send a published window, or owe it. O(watchers)."""
         effects: list[Effect] = []
-        if not self._count:
+        if not self._watchers:
             return effects
         put = shortened(put)
         nbytes = put_bytes(put)
-        for to, watchers in self._watchers.items():
-            for watcher in watchers.values():
-                watcher.owed.pop((put.version, put.start), None)
-                if watcher.has_room(nbytes):
-                    effects += self._send_window(to, watcher, put, nbytes)
-                elif put.status != "open":
-                    watcher.owe((put.version, put.start), put.status)
+        for watcher in self._watchers.values():
+            watcher.owed.pop((put.version, put.start), None)
+            if watcher.has_room(nbytes):
+                effects += self._send_window(watcher, put, nbytes)
+            elif put.status != "open":
+                watcher.owe((put.version, put.start), put.status)
         return effects
 
-    def _send_window(self, to: NodeId, watcher: _Watcher, put: Put, nbytes: int) -> list[Effect]:
+    def _send_window(self, watcher: _Watcher, put: Put, nbytes: int) -> list[Effect]:
         key = put.version, put.start
         if nbytes > self._frame_bytes:
             chunks = ChunkedWindow(put, self._frame_bytes)
             watcher.sending = _Sending(key, put.revision, put.status, chunks, deque())
-            return self._send_parts(to, watcher)
+            return self._send_parts(watcher)
         place = self._place(watcher, _Flight(0, key, put.status, nbytes))
-        return [Send(to, Shown(self.job, watcher.number, place, put))]
+        return [Send(watcher.to, Shown(self.job, watcher.number, place, put))]
 
     def _place(self, watcher: _Watcher, flight: _Flight) -> int:
         watcher.last += 1
@@ -218,7 +209,7 @@ class Watchers:
         watcher.flight.append(replace(flight, place=watcher.last))
         return watcher.last
 
-    def _send_parts(self, to: NodeId, watcher: _Watcher) -> list[Effect]:
+    def _send_parts(self, watcher: _Watcher) -> list[Effect]:
         """Send parts of the window in flight, as many as allowed."""
         effects: list[Effect] = []
         sending = watcher.sending
@@ -228,12 +219,12 @@ class Watchers:
             payload, of = sending.chunks.payload(at), sending.chunks.of
             place = self._place(watcher, _Flight(0, sending.key, sending.status, len(payload), at))
             about = (self.ballot, *sending.key, sending.revision, at, of, payload)
-            effects.append(Send(to, ShownPart(self.job, watcher.number, place, *about)))
+            effects.append(Send(watcher.to, ShownPart(self.job, watcher.number, place, *about)))
         return effects
 
-    def _send_owed(self, to: NodeId, watcher: _Watcher, now: int) -> list[Effect]:
+    def _send_owed(self, watcher: _Watcher, now: int) -> list[Effect]:
         """Send owed windows, as far as there is room."""
-        effects = self._send_parts(to, watcher)
+        effects = self._send_parts(watcher)
         while watcher.owed and watcher.has_room(0):
             key = next(iter(watcher.owed))
             put = self._reread(key, watcher.owed[key])
@@ -243,7 +234,7 @@ class Watchers:
             del watcher.owed[key]
             if put is not None:
                 put = shortened(without_panes(put))
-                effects += self._send_window(to, watcher, put, put_bytes(put))
+                effects += self._send_window(watcher, put, put_bytes(put))
         return effects
 
     def tick(self, now: int) -> list[Effect]:
@@ -252,35 +243,28 @@ class Watchers:
         effects: list[Effect] = []
         if self._read_at is not None and not self._read_at - self._read_us <= now < self._read_at:
             self._read_at = None
-            for to, watchers in self._watchers.items():
-                for each in watchers.values():
-                    effects += self._send_owed(to, each, now)
+            for watcher in self._watchers.values():
+                effects += self._send_owed(watcher, now)
         self._forget(now)
         return effects
 
     def _forget(self, now: int) -> None:
-        for to in list(self._watchers):
-            of_node = self._watchers[to]
-            for watcher in list(of_node.values()):
-                watcher.expires_at = min(watcher.expires_at, now + self.expiry_us)
-                if now >= watcher.expires_at:
-                    del of_node[watcher.number]
-                    self._count -= 1
-            if not of_node:
-                del self._watchers[to]
+        for key, watcher in list(self._watchers.items()):
+            watcher.expires_at = min(watcher.expires_at, now + self.expiry_us)
+            if now >= watcher.expires_at:
+                del self._watchers[key]
 
     @property
     def deadline(self) -> int | None:
         """When `tick` has work next: an owed window is read, or a watcher expires."""
-        times = [each.expires_at for of_node in self._watchers.values() for each in of_node.values()]
+        times = [each.expires_at for each in self._watchers.values()]
         times += [self._read_at] if self._read_at is not None else []
         return min(times, default=None)
 
     def check(self) -> None:
         """Raise AssertionError unless the invariants hold."""
-        watchers = [each for of_node in self._watchers.values() for each in of_node.values()]
-        assert len(watchers) == self._count <= WATCHERS_MAX
-        for watcher in watchers:
+        assert len(self) <= WATCHERS_MAX
+        for watcher in self._watchers.values():
             places = [each.place for each in watcher.flight]
             assert places == sorted(set(places))
             assert all(watcher.seen < place <= watcher.last for place in places)

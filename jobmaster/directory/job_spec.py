@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
 from elf.errors import PeerError
-from elf.jobmaster.directory.known_schedule import BALLOT_PARTS, decode_schedule, stamp_of
+from elf.jobmaster.directory.known_schedule import BALLOT_PARTS, body_of, decode_schedule, stamp_of
 from elf.srt.messages.ids import NodeId, job_id, maker
 from elf.srt.messages.messages import COUNT_MAX, Ballot, Instance, Item, Micros
 
@@ -130,10 +130,7 @@ class AgentAdvert(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return Item("agent", node, (self.incarnation, self.since_us), self.encode(), signature)
 
 
-Body = TypeVar("Body", JobSpec, AgentAdvert)
 _encoder = msgspec.msgpack.Encoder()
-_jobs = msgspec.msgpack.Decoder(JobSpec)
-_agents = msgspec.msgpack.Decoder(AgentAdvert)
 
 
 def is_readable(item: Item) -> bool:
@@ -153,7 +150,7 @@ def decode_job(item: Item) -> JobSpec:
 
     Cached: a job's plans are KiB of bytes, and all nodes of one process that hold the same item share them.
     """
-    spec = _decode(_jobs, item)
+    spec = body_of(item, JobSpec, BODY_BYTES_MAX)
     if (spec.id, (spec.number,)) != (item.name, item.stamp):
         raise PeerError(
             f"directory: job {spec.name!r} has another key or stamp than its item; the item is ignored"
@@ -166,23 +163,12 @@ def decode_job(item: Item) -> JobSpec:
 
 def decode_agent(item: Item) -> AgentAdvert:
     """The advert of an "agent" item. Raises PeerError like `decode_job`."""
-    advert = _decode(_agents, item)
+    advert = body_of(item, AgentAdvert, BODY_BYTES_MAX)
     if (advert.incarnation, advert.since_us) != item.stamp:
         raise PeerError(
             f"directory: agent {advert.name!r} has another stamp than its item; the item is ignored"
         )
     return advert
-
-
-def _decode(decoder: msgspec.msgpack.Decoder[Body], item: Item) -> Body:
-    if len(item.body) > BODY_BYTES_MAX:
-        raise PeerError(
-            f"directory: a {item.kind} item of {len(item.body)} bytes; {BODY_BYTES_MAX} are allowed"
-        )
-    try:
-        return decoder.decode(item.body)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise PeerError(f"directory: a {item.kind} item cannot be read ({error}); it is ignored") from error
 
 
 def ballot_item(job: bytes, ballot: Ballot) -> Item:

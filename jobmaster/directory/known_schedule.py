@@ -20,6 +20,7 @@ from elf.jobmaster.log.entries import SpecRank
 from elf.jobmaster.log.schedule import number_of
 from elf.srt.messages.ids import ID_BYTES, JobId
 from elf.srt.messages.messages import Ballot, Item, Micros, Schedule
+from elf.srt.messages.typed import S, parse
 
 LINES_MAX = 64
 """Four times the versions that a spec may have: retention has passed all older lines."""
@@ -50,7 +51,6 @@ class KnownSchedule(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(KnownSchedule)
 
 
 def stamp_of(ballot: Ballot) -> tuple[int, ...]:
@@ -67,14 +67,21 @@ def schedule_item(job: JobId, ballot: Ballot, rank: SpecRank, schedule: Schedule
     return Item("schedule", job, stamp, _encoder.encode(known))
 
 
+def body_of(item: Item, kind: type[S], bytes_max: int) -> S:
+    """The decoded body of an item. Raises PeerError. O(bytes)."""
+    if len(item.body) > bytes_max:
+        raise PeerError(f"directory: a {item.kind} item of {len(item.body)} bytes; {bytes_max} are allowed")
+    try:
+        return parse(item.body, kind)
+    except PeerError as error:
+        raise PeerError(f"directory: a {item.kind} item cannot be read ({error}); it is ignored") from error
+
+
 def decode_schedule(item: Item) -> KnownSchedule:
     """Raises PeerError for an invalid or unordered schedule."""
-    if len(item.stamp) != STAMP_PARTS or len(item.body) > BODY_BYTES_MAX:
-        raise PeerError("directory: a schedule item without a ballot, or too large; it is ignored")
-    try:
-        known = _decoder.decode(item.body)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise PeerError(f"directory: a schedule item cannot be read ({error}); it is ignored") from error
+    if len(item.stamp) != STAMP_PARTS:
+        raise PeerError("directory: a schedule item without a ballot; it is ignored")
+    known = body_of(item, KnownSchedule, BODY_BYTES_MAX)
     times = [line.from_us for line in known.lines]
     if times != sorted(set(times)):
         raise PeerError("directory: a schedule item whose lines are not in order; it is ignored")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from elf.jobmaster.functions.decimal import fit, rescale
+from elf.jobmaster.functions.decimal import fit, narrow, rescale
 from elf.jobmaster.functions.frame import (
     LONG_DIGITS,
     Array,
@@ -21,15 +21,12 @@ from elf.jobmaster.functions.frame import (
 from elf.jobmaster.functions.number import multiply, to_long, within
 from elf.jobmaster.plan.plan import Call
 from elf.jobmaster.values.conversion import unscaled
-from elf.jobmaster.values.vector import Kind, SqlType, Vector
+from elf.jobmaster.values.sql_types import Kind, SqlType
+from elf.jobmaster.values.vector import Vector
 
 SECOND_US = 1_000_000
 Cast = Callable[[Array, SqlType, SqlType], tuple[Array, "Mask | None", "Mask | None"]]
 """(values, old type, new type) -> (values, rows without a result, rows that do not fit)."""
-
-
-def _same(values: Array, before: SqlType, after: SqlType) -> tuple[Array, Mask | None, Mask | None]:
-    return values, None, None
 
 
 def _boolean(values: Array, before: SqlType, after: SqlType) -> tuple[Array, Mask | None, Mask | None]:
@@ -45,23 +42,12 @@ def _integer(values: Array, before: SqlType, after: SqlType) -> tuple[Array, Mas
     elif before.kind is Kind.DECIMAL:
         unit = 10**before.scale
         out = np.where(values < 0, -(np.abs(values) // unit), np.abs(values) // unit)
-        out, lost = _narrow(out)
+        out, lost = narrow(out)
     elif before.kind is Kind.TIMESTAMP:
         out = values // SECOND_US
     elif before.kind is Kind.BOOLEAN:
         out = values.astype(np.int64)
-    outside = within(out, after.kind)
-    return out, None, outside if lost is None else lost if outside is None else lost | outside
-
-
-def _narrow(values: Array) -> tuple[Array, Mask | None]:
-    """Python ints as int64, and a mask of those that do not fit it."""
-    if values.dtype != object:
-        return values, None
-    lost: Mask = np.asarray((values < -(2**63)) | (values >= 2**63), dtype=np.bool_)
-    if lost.any():
-        return np.where(lost, 0, values).astype(np.int64), lost
-    return values.astype(np.int64), None
+    return out, None, _either(lost, within(out, after.kind))
 
 
 def _double(values: Array, before: SqlType, after: SqlType) -> tuple[Array, Mask | None, Mask | None]:
@@ -122,7 +108,7 @@ def _timestamp(values: Array, before: SqlType, after: SqlType) -> tuple[Array, M
     if before.kind is Kind.DECIMAL:
         exact = values.astype(object) * SECOND_US
         unit = 10**before.scale
-        out, lost = _narrow(np.where(exact < 0, -(-exact // unit), exact // unit))
+        out, lost = narrow(np.where(exact < 0, -(-exact // unit), exact // unit))
         return out, None, lost
     out, lost = multiply(values, np.array([SECOND_US], dtype=np.int64))
     return out, None, lost

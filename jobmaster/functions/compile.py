@@ -14,7 +14,8 @@ from elf.jobmaster.functions.table import Counts, Results, distinct
 from elf.jobmaster.plan.plan import Call, Column, Expression, Literal
 from elf.jobmaster.plan.signatures import SIGNATURES, check_registered
 from elf.jobmaster.values._text import decode, intern
-from elf.jobmaster.values.vector import STRING, Kind, Vector
+from elf.jobmaster.values.sql_types import STRING, Kind
+from elf.jobmaster.values.vector import Vector
 
 VECTOR_BUILD: dict[str, Build] = {
     **logic.BUILD,
@@ -92,20 +93,12 @@ def _folded(call: Call, results: Results) -> Program:
     return lambda frame: value
 
 
-def _full(vector: Vector, rows: int) -> Vector:
-    """A vector of exactly `rows` values."""
-    if len(vector) == rows:
-        return vector
-    valid = None if vector.valid is None else np.broadcast_to(vector.valid, rows)
-    return Vector(vector.type, np.broadcast_to(vector.values, rows), valid, vector.strings)
-
-
 def _runner(call: Call, results: Results) -> tuple[Callable[[Frame], Vector], Strings | None]:
     """The inner form of a call: a function from a small frame to a vector of all its rows, and the dictionary of its text
     results."""
     if not _is_text(call):
         inner = compile_inner(call)
-        return lambda frame: _full(inner(frame), frame.rows), None
+        return lambda frame: inner(frame).full(frame.rows), None
     texts, derived = compile_texts(call), results.derive()
 
     def run(frame: Frame) -> Vector:

@@ -23,7 +23,8 @@ from elf.jobmaster.functions.frame import (
     settle,
 )
 from elf.jobmaster.plan.plan import Call, Literal
-from elf.jobmaster.values.vector import Kind, SqlType, Vector
+from elf.jobmaster.values.sql_types import Kind, SqlType
+from elf.jobmaster.values.vector import Vector
 
 WORK_DIGITS = 39
 """Digits (of a product) and decimals (of a quotient) that Spark keeps before the result's own scale is applied."""
@@ -200,7 +201,7 @@ def _division(call: Call, compile: Compile) -> Program:
             a, b = np.broadcast_arrays(x.values, divisor)
             out = np.zeros(len(a), dtype=object)
             out[:] = [quotient(p, q) for p, q in zip(a.tolist(), b.tolist(), strict=True)]
-        values, lost = _as_long(out) if call.type.kind is Kind.BIGINT else fit(out, call.type)
+        values, lost = narrow(out) if call.type.kind is Kind.BIGINT else fit(out, call.type)
         return settle(
             frame, call.type, values, both(x.valid, y.valid), void=zero if zero.any() else None, lost=lost
         )
@@ -208,7 +209,10 @@ def _division(call: Call, compile: Compile) -> Program:
     return run
 
 
-def _as_long(values: Array) -> tuple[Array, Mask | None]:
+def narrow(values: Array) -> tuple[Array, Mask | None]:
+    """Python ints as int64, and a mask of those that do not fit it."""
+    if _is_long(values):
+        return values, None
     lost: Mask = np.asarray((values < -(2**63)) | (values >= 2**63), dtype=np.bool_)
     return np.where(lost, 0, values).astype(np.int64), lost if lost.any() else None
 

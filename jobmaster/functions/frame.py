@@ -16,7 +16,8 @@ from elf.cbt._strings import Strings
 from elf.errors import InternalError
 from elf.jobmaster.plan.plan import Call, Expression
 from elf.jobmaster.values._text import decode, intern
-from elf.jobmaster.values.vector import Kind, SqlType, Vector
+from elf.jobmaster.values.sql_types import Kind, SqlType
+from elf.jobmaster.values.vector import Vector
 
 Array = NDArray[Any]
 Mask = NDArray[np.bool_]

@@ -9,7 +9,8 @@ import numpy as np
 
 from elf.jobmaster.functions.frame import Array, Build, Compile, Frame, Mask, Program, both, dtype_of, settle
 from elf.jobmaster.plan.plan import Call, Literal
-from elf.jobmaster.values.vector import BOOLEAN, Kind, SqlType, Vector
+from elf.jobmaster.values.sql_types import BOOLEAN, Kind, SqlType
+from elf.jobmaster.values.vector import Vector
 
 COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     "=": np.equal,

@@ -14,7 +14,8 @@ import numpy as np
 from elf.jobmaster.functions.decimal import DECIMAL_BUILD
 from elf.jobmaster.functions.frame import Array, Build, Compile, Frame, Mask, Program, both, bounds, settle
 from elf.jobmaster.plan.plan import Call, Literal
-from elf.jobmaster.values.vector import Kind, Vector
+from elf.jobmaster.values.sql_types import Kind
+from elf.jobmaster.values.vector import Vector
 
 LIMITS = {Kind.INT: (-(2**31), 2**31 - 1), Kind.BIGINT: (-(2**63), 2**63 - 1)}
 Checked = tuple[Array, Mask | None]

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from elf.cbt._strings import Strings
 from elf.jobmaster.functions.frame import Array, Frame, Mask, dtype_of
-from elf.jobmaster.values.vector import STRING, Kind, SqlType, Vector
+from elf.jobmaster.values.sql_types import STRING, Kind, SqlType
+from elf.jobmaster.values.vector import Vector
 
 Counts = NDArray[np.int64]
 Evaluate = Callable[[Vector], tuple[Vector, Counts | None]]

@@ -18,7 +18,8 @@ from elf.jobmaster.plan import patterns
 from elf.jobmaster.plan.plan import Call, Column, Expression, Literal
 from elf.jobmaster.values._text import lengths, match
 from elf.jobmaster.values.conversion import FROM_TEXT, TO_TEXT, TRY_FROM_TEXT, TRY_TO_TEXT
-from elf.jobmaster.values.vector import BOOLEAN, Kind, SqlType, Vector
+from elf.jobmaster.values.sql_types import BOOLEAN, Kind, SqlType
+from elf.jobmaster.values.vector import Vector
 
 CompileTexts = Callable[[Expression], Texts]
 BuildTexts = Callable[[Call, Compile, CompileTexts], Texts]

@@ -20,7 +20,7 @@ of a final window only grows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -57,7 +57,6 @@ from elf.jobmaster.log.schedule import (
     times_within,
 )
 from elf.jobmaster.log.state_rows import RowPiece, StateRows
-from elf.jobmaster.plan.plan import Plan
 from elf.jobmaster.windows.lanes import LINE_OPS, lane_count
 from elf.jobmaster.windows.panes import Panes
 from elf.srt.messages.bundles import summed
@@ -131,15 +130,13 @@ class StateSnapshot(msgspec.Struct, frozen=True, array_like=True):
 
 
 class JobState:
-    """The state of one job. `plans` makes a plan of a line's bytes."""
+    """The state of one job."""
 
-    def __init__(
-        self, job: JobId, name: str, budget: Budget, plans: Callable[[bytes], Plan] = plan_of
-    ) -> None:
+    def __init__(self, job: JobId, name: str, budget: Budget) -> None:
         self.job, self.name = job, name
         self.late = 0
         """How many lines came after their pane was dropped, in entries that this process applied."""
-        self._budget, self._plans = budget, plans
+        self._budget = budget
         self._clear()
 
     def _clear(self) -> None:
@@ -294,7 +291,7 @@ class JobState:
             self.finals = {key: final for key, final in self.finals.items() if key[0] != version}
         for version, plan in plans.items():
             if version not in self.panes:
-                self.panes[version] = Panes(self._plans(plan), self._budget)
+                self.panes[version] = Panes(plan_of(plan), self._budget)
                 self.touched[version] = {}
 
     def _advance(self, entry: Accept) -> None:

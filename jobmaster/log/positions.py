@@ -16,6 +16,7 @@ lane, and the schedule has its control line.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from enum import Enum
 
@@ -79,6 +80,10 @@ class Lane(msgspec.Struct, frozen=True):
     from_us: Micros
     ends: dict[Slot, int]
     open: dict[NodeId, int]
+
+    @classmethod
+    def of(cls, number: int, from_us: Micros, ends: dict[Slot, int]) -> Lane:
+        return cls(number, from_us, ends, Counter(worker for worker, _, _ in ends))
 
 
 class PositionsState(msgspec.Struct, frozen=True, array_like=True):
@@ -316,10 +321,7 @@ class Positions:
         for slot, (length, until) in self.closed.items():
             if until > entry.lane_us and self._needs_lane(slot, length):
                 ends[(*slot[:2], number)] = length
-        left: dict[NodeId, int] = {}
-        for worker, _, _ in ends:
-            left[worker] = left.get(worker, 0) + 1
-        self.lane = Lane(number, entry.lane_us, ends, left) if ends else None
+        self.lane = Lane.of(number, entry.lane_us, ends) if ends else None
 
     def _needs_lane(self, slot: Slot, end: int) -> bool:
         member = self.roster.get(slot[0])
@@ -440,10 +442,7 @@ class Positions:
             new._files.setdefault(slot[0], []).append(slot)
         if state.lane is not None:
             number, from_us, ends = state.lane
-            left: dict[NodeId, int] = {}
-            for worker, _, _ in ends:
-                left[worker] = left.get(worker, 0) + 1
-            new.lane = Lane(number, from_us, dict(ends), left)
+            new.lane = Lane.of(number, from_us, dict(ends))
         return new
 
     def check(self) -> None:

@@ -24,7 +24,7 @@ rosters, whatever the file contains already.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -37,25 +37,14 @@ from elf.jobmaster.log.state_rows import RowPiece
 from elf.srt.codec.rosters import RosterDecoder, RosterEncoder
 from elf.srt.codec.wire import check_ids
 from elf.srt.messages.effects import Write
-from elf.srt.messages.messages import Ballot, Count, Digest, Item, Life, MaybeId, Micros, Revision, ShortText
+from elf.srt.messages.messages import Ballot, Count, Item, Life, MaybeId, Micros, Revision, ShortText
+from elf.srt.messages.results import LedgerEntries
 from elf.srt.messages.roster import SLOTS_MAX
 from elf.srt.messages.typed import parse
 
 MAGIC = b"ELFD"
 VERSION = 1
 HEAD_BYTES = len(MAGIC) + 2
-KEYS = {
-    1: "node",
-    2: "directory",
-    3: "ballot",
-    4: "log",
-    5: "log",
-    6: "ledger",
-    7: "log",
-    8: "log",
-    9: "log",
-    10: "log",
-}
 
 
 class Record(msgspec.Struct, frozen=True, array_like=True):
@@ -126,23 +115,10 @@ class LedgerRecord(Record, frozen=True, array_like=True):
     """open: the windows of which the sink holds only an open revision."""
 
     fence: Ballot
-    entries: tuple[tuple[tuple[ShortText, Micros], Revision, Digest], ...]
+    entries: LedgerEntries
     open: tuple[tuple[ShortText, Micros], ...] = ()
 
 
-_TYPES: dict[int, type[Record]] = {
-    1: NodeRecord,
-    2: DirectoryRecord,
-    3: BallotRecord,
-    4: BaseRecord,
-    5: MoreRecord,
-    6: LedgerRecord,
-    7: EndRecord,
-    8: PartedRecord,
-    9: RowsRecord,
-    10: WholeRecord,
-}
-_NUMBERS = {type: number for number, type in _TYPES.items()}
 _encoder = msgspec.msgpack.Encoder()
 _heads = msgspec.msgpack.Decoder(Record)
 _PARTS = {8: BASE, 9: ROWS, 10: WHOLE}
@@ -163,7 +139,7 @@ def head_of(data: bytes | memoryview) -> tuple[tuple[str, bytes], bool]:
         head = _heads.decode(memoryview(data)[HEAD_BYTES:])
     except msgspec.MsgspecError as error:
         raise _damaged(error) from error
-    return (KEYS[kind], head.job), head.replaces
+    return (KINDS[kind].key, head.job), head.replaces
 
 
 def part_in(data: bytes | memoryview) -> Part:
@@ -186,7 +162,7 @@ def _kind_of(data: bytes | memoryview) -> int:
             f"state: record version {data[4]} is of another version of elf, this one reads {VERSION}; run that version, or use "
             "another state_dir"
         )
-    if data[5] not in _TYPES:
+    if data[5] not in KINDS:
         raise StateError(
             f"state: a record of unknown kind {data[5]}, of a later version of elf; run that version, or use another state_dir"
         )
@@ -265,16 +241,13 @@ class RecordDecoder:
 
     def decode(self, data: bytes) -> Write:
         """The write that was encoded. Raises StateError. O(bytes)."""
-        kind = _kind_of(data)
+        kind = KINDS[_kind_of(data)]
         try:
-            record = parse(memoryview(data)[HEAD_BYTES:], _TYPES[kind])
+            record = parse(memoryview(data)[HEAD_BYTES:], kind.form)
             check_ids(record)
-            return Write((KEYS[kind], record.job), self._value(record), record.replaces)
+            return Write((kind.key, record.job), kind.read(self, record), record.replaces)
         except PeerError as error:
             raise _damaged(error) from error
-
-    def _value(self, record: Record) -> Any:
-        return _READERS[type(record)](self, record)
 
     def _base(self, record: BaseRecord | PartedRecord) -> Base:
         state = self._log.unpack_state(record.state)
@@ -315,15 +288,24 @@ def _with_open(record: LedgerRecord) -> Iterator[tuple[tuple[str, int], Revision
         yield window, revision, digest, window in open_ones
 
 
-_READERS: dict[type[Record], Callable[[RecordDecoder, Any], Any]] = {
-    NodeRecord: lambda _, record: record.incarnation,
-    DirectoryRecord: lambda _, record: record.items,
-    BallotRecord: lambda _, record: Promise(record.ballot),
-    EndRecord: lambda _, record: Promise(record.ballot),
-    BaseRecord: RecordDecoder._base,
-    MoreRecord: RecordDecoder._more,
-    PartedRecord: RecordDecoder._base,
-    RowsRecord: RecordDecoder._rows,
-    WholeRecord: lambda _, record: Whole(record.number, record.count),
-    LedgerRecord: lambda _, record: (record.fence, tuple(_with_open(record))),
+class Kind(NamedTuple):
+    """The first part of the key of such records, their form on disk, and what a core's record is made of that form by."""
+
+    key: str
+    form: type[Record]
+    read: Callable[[RecordDecoder, Any], Any]
+
+
+KINDS = {
+    1: Kind("node", NodeRecord, lambda _, record: record.incarnation),
+    2: Kind("directory", DirectoryRecord, lambda _, record: record.items),
+    3: Kind("ballot", BallotRecord, lambda _, record: Promise(record.ballot)),
+    4: Kind("log", BaseRecord, RecordDecoder._base),
+    5: Kind("log", MoreRecord, RecordDecoder._more),
+    6: Kind("ledger", LedgerRecord, lambda _, record: (record.fence, tuple(_with_open(record)))),
+    7: Kind("log", EndRecord, lambda _, record: Promise(record.ballot)),
+    8: Kind("log", PartedRecord, RecordDecoder._base),
+    9: Kind("log", RowsRecord, RecordDecoder._rows),
+    10: Kind("log", WholeRecord, lambda _, record: Whole(record.number, record.count)),
 }
+_NUMBERS = {kind.form: number for number, kind in KINDS.items()}

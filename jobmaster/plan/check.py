@@ -50,6 +50,7 @@ _REDUCES = {
     "approx_count_distinct": (),
     "approx_percentile": (Reduce.COUNT, Reduce.MIN, Reduce.MAX),
 }
+AGGREGATES = frozenset(_REDUCES)
 _FAMILIES = {
     "count_distinct": (FamilyKind.DISTINCT,),
     "approx_count_distinct": (FamilyKind.REGISTERS,),

@@ -351,13 +351,18 @@ def compiled(pattern: str) -> re.Pattern[str]:
     return found
 
 
-def check(pattern: str) -> str | None:
-    """None if the Java regular expression can be used, else the reason."""
+def _refusal(read: Callable[..., object], *texts: str) -> str | None:
+    """Why these texts are refused; None if they are not."""
     try:
-        compiled(pattern)
+        read(*texts)
     except Refused as reason:
         return str(reason)
     return None
+
+
+def check(pattern: str) -> str | None:
+    """None if the Java regular expression can be used, else the reason."""
+    return _refusal(compiled, pattern)
 
 
 def groups(pattern: str) -> int:
@@ -427,11 +432,7 @@ def _reference(known: re.Pattern[str], replacement: str, at: int) -> tuple[int, 
 
 def check_replacement(pattern: str, replacement: str) -> str | None:
     """None if the replacement can be used with the (usable) pattern, else the reason."""
-    try:
-        replacement_parts(pattern, replacement)
-    except Refused as reason:
-        return str(reason)
-    return None
+    return _refusal(replacement_parts, pattern, replacement)
 
 
 def _matches(search: Callable[[str, int], re.Match[str] | None], text: str) -> Iterator[re.Match[str]]:
@@ -488,11 +489,7 @@ def like_parts(pattern: str, escape: str = "\\") -> list[str | None]:
 
 def check_like(pattern: str, escape: str = "\\") -> str | None:
     """None if the LIKE pattern can be used, else the reason."""
-    try:
-        like_parts(pattern, escape)
-    except Refused as reason:
-        return str(reason)
-    return None
+    return _refusal(like_parts, pattern, escape)
 
 
 class Shape(Enum):

@@ -26,7 +26,7 @@ import msgspec
 from elf.jobmaster.plan.plan import Aggregate, Call, Column, Expression, FamilyKind, Plan
 from elf.jobmaster.plan.spark_sql import identifier, spark_sql, unscaled
 from elf.jobmaster.values.spark_quantile import quantile_sql
-from elf.jobmaster.values.vector import Kind, SqlType
+from elf.jobmaster.values.sql_types import Kind, SqlType
 
 
 class Merged(msgspec.Struct, frozen=True):
@@ -167,16 +167,11 @@ def _of_families(plan: Plan, aggregate: Aggregate) -> Merged:
     column = f"_fam{aggregate.families[0]}"
     if kinds == {FamilyKind.DISTINCT}:
         return Merged(f"CAST(coalesce(array_size({column}), 0) AS bigint)", (column,))
+    if aggregate.function == "approx_percentile" and aggregate.input_type.kind is not Kind.DOUBLE:
+        return _percentile(aggregate)
+    name, instead = f"{aggregate.function} of a DOUBLE", "cast its argument to DECIMAL(18,6)"
     if aggregate.function == "approx_count_distinct":
-        instead = "use count(DISTINCT …)"
-    elif aggregate.function == "approx_percentile":
-        if aggregate.input_type.kind is not Kind.DOUBLE:
-            return _percentile(aggregate)
-        instead = "cast its argument to DECIMAL(18,6)"
-    else:
-        instead = "cast its argument to DECIMAL(18,6)"
-    of_doubles = aggregate.function != "approx_count_distinct"
-    name = aggregate.function + (" of a DOUBLE" if of_doubles else "")
+        name, instead = aggregate.function, "use count(DISTINCT …)"
     return Merged(None, refused=f"{name} cannot be merged from the lake; {instead}")
 
 

@@ -116,10 +116,6 @@ def _predicate(operands: Sequence[Expression], _: SqlType) -> SqlType | None:
     return BOOLEAN if _same(operands) else None
 
 
-def _logic(operands: Sequence[Expression], _: SqlType) -> SqlType | None:
-    return BOOLEAN if all(o.type == BOOLEAN for o in operands) else None
-
-
 def _numeric_same(operands: Sequence[Expression], _: SqlType) -> SqlType | None:
     return operands[0].type if operands[0].type.is_numeric else None
 
@@ -201,14 +197,6 @@ def _rlike(operands: Sequence[Expression], _: SqlType) -> SqlType | None:
     return BOOLEAN if operands[0].type == STRING and _is_pattern(operands[1]) else None
 
 
-def _strings(operands: Sequence[Expression], _: SqlType) -> SqlType | None:
-    return STRING if all(o.type == STRING for o in operands) else None
-
-
-def _length(operands: Sequence[Expression], _: SqlType) -> SqlType | None:
-    return INT if operands[0].type == STRING else None
-
-
 def _substring(operands: Sequence[Expression], _: SqlType) -> SqlType | None:
     return STRING if operands[0].type == STRING and all(o.type == INT for o in operands[1:]) else None
 
@@ -259,8 +247,9 @@ def _date_trunc(operands: Sequence[Expression], _: SqlType) -> SqlType | None:
     return TIMESTAMP if _is_text(operands[0], UNITS) and operands[1].type == TIMESTAMP else None
 
 
-def _of_time(result: SqlType) -> Rule:
-    return lambda operands, _: result if operands[0].type == TIMESTAMP else None
+def _of(operand: SqlType, result: SqlType) -> Rule:
+    """Operands of one type, and the type of the result."""
+    return lambda operands, _: result if all(o.type == operand for o in operands) else None
 
 
 _NUMBERS = frozenset({Kind.INT, Kind.BIGINT, Kind.DOUBLE, Kind.DECIMAL})
@@ -272,8 +261,8 @@ SIGNATURES: dict[str, tuple[int, int, Rule]] = {
     "div": (2, 2, _arithmetic("div", frozenset({Kind.BIGINT, Kind.DECIMAL}))),
     **dict.fromkeys(("negate", "abs"), (1, 1, _numeric_same)),
     **dict.fromkeys(("=", "<>", "<", "<=", ">", ">=", "<=>"), (2, 2, _predicate)),
-    **dict.fromkeys(("and", "or"), (2, _MANY, _logic)),
-    "not": (1, 1, _logic),
+    **dict.fromkeys(("and", "or"), (2, _MANY, _of(BOOLEAN, BOOLEAN))),
+    "not": (1, 1, _of(BOOLEAN, BOOLEAN)),
     "in": (2, _MANY, _predicate),
     **dict.fromkeys(("like", "ilike"), (2, 3, _like)),
     "rlike": (2, 2, _rlike),
@@ -281,12 +270,12 @@ SIGNATURES: dict[str, tuple[int, int, Rule]] = {
     "case": (3, _MANY, _case),
     "coalesce": (1, _MANY, _coalesce),
     **dict.fromkeys(("cast", "try_cast"), (1, 1, _cast)),
-    **dict.fromkeys(("lower", "upper"), (1, 1, _strings)),
+    **dict.fromkeys(("lower", "upper"), (1, 1, _of(STRING, STRING))),
     **dict.fromkeys(("trim", "ltrim", "rtrim"), (1, 2, _texts(STRING))),
-    "length": (1, 1, _length),
+    "length": (1, 1, _of(STRING, INT)),
     "substring": (2, 3, _substring),
     "split_part": (3, 3, _split_part),
-    "concat": (1, _MANY, _strings),
+    "concat": (1, _MANY, _of(STRING, STRING)),
     "replace": (2, 3, _texts(STRING)),
     "regexp_extract": (3, 3, _regexp_extract),
     "regexp_replace": (3, 3, _regexp_replace),
@@ -294,8 +283,10 @@ SIGNATURES: dict[str, tuple[int, int, Rule]] = {
     **dict.fromkeys(("floor", "ceil"), (1, 1, _floor)),
     "round": (2, 2, _round),
     "date_trunc": (2, 2, _date_trunc),
-    **dict.fromkeys(("hour", "minute", "second", "dayofweek", "day", "month", "year"), (1, 1, _of_time(INT))),
-    "unix_timestamp": (1, 1, _of_time(BIGINT)),
+    **dict.fromkeys(
+        ("hour", "minute", "second", "dayofweek", "day", "month", "year"), (1, 1, _of(TIMESTAMP, INT))
+    ),
+    "unix_timestamp": (1, 1, _of(TIMESTAMP, BIGINT)),
 }
 """Canonical name -> (fewest operands, most operands, rule)."""
 

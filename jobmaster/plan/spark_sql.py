@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping
 
 from elf.jobmaster.plan.plan import Call, Column, Expression, Literal
-from elf.jobmaster.values.vector import Kind, SqlType
+from elf.jobmaster.values.sql_types import Kind, SqlType
 
 _INFIX = {"=", "<>", "<", "<=", ">", ">=", "<=>", "/", "%", "div", "and", "or", "rlike"}
 _CHECKED = {"+": "try_add", "-": "try_subtract", "*": "try_multiply"}

@@ -8,7 +8,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 from elf.cbt.aggregates import BUCKET_SHIFT
-from elf.jobmaster.values.vector import Kind, SqlType
+from elf.jobmaster.values.sql_types import Kind, SqlType
 
 _MANTISSA = 52 - BUCKET_SHIFT  # bits of the mantissa in a bucket's number
 _STEPS = 1 << _MANTISSA

@@ -28,38 +28,7 @@ from numpy.typing import NDArray
 from elf.cbt._strings import Strings
 from elf.jobmaster.values._text import decode
 from elf.jobmaster.values.columns import decimals, with_nulls
-from elf.jobmaster.values.sql_types import (
-    BIGINT,
-    BOOLEAN,
-    DOUBLE,
-    INT,
-    MICROS,
-    NULL,
-    STRING,
-    TIMESTAMP,
-    WINDOW,
-    Kind,
-    SqlType,
-    array,
-    decimal,
-)
-
-__all__ = [
-    "BIGINT",
-    "BOOLEAN",
-    "DOUBLE",
-    "INT",
-    "MICROS",
-    "NULL",
-    "STRING",
-    "TIMESTAMP",
-    "WINDOW",
-    "Kind",
-    "SqlType",
-    "Vector",
-    "array",
-    "decimal",
-]
+from elf.jobmaster.values.sql_types import Kind, SqlType
 
 
 class Vector:
@@ -95,6 +64,13 @@ class Vector:
         return Vector(
             self.type, self.values[rows], None if self.valid is None else self.valid[rows], self.strings
         )
+
+    def full(self, rows: int) -> Vector:
+        """These values, or a constant repeated, in as many rows. O(rows)."""
+        if len(self) == rows:
+            return self
+        valid = None if self.valid is None else self.valid.repeat(rows)
+        return Vector(self.type, self.values.repeat(rows, axis=0), valid, self.strings)
 
     def to_python(self) -> list[Any]:
         """Row values as Python objects: None, bool, int, float, Decimal, str; timestamps as int microseconds."""

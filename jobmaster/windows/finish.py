@@ -19,8 +19,10 @@ from elf.cbt._kernel import take
 from elf.cbt._keys import decode_keys
 from elf.cbt.rows import Rows, distinct
 from elf.jobmaster.functions.expressions import Cache, evaluate
+from elf.jobmaster.functions.frame import from_list
 from elf.jobmaster.plan.plan import Aggregate, Column, Expression, Plan
-from elf.jobmaster.values.vector import BIGINT, DOUBLE, STRING, TIMESTAMP, WINDOW, Kind, SqlType, Vector
+from elf.jobmaster.values.sql_types import BIGINT, DOUBLE, STRING, TIMESTAMP, WINDOW, Kind, SqlType
+from elf.jobmaster.values.vector import Vector
 from elf.jobmaster.windows._finish import group_index, sorted_members
 from elf.jobmaster.windows._order import join_texts, sorted_index
 from elf.jobmaster.windows.lanes import group_ops, lane_starts
@@ -69,7 +71,7 @@ class Finisher:
                 chosen = np.flatnonzero(keep)
                 names = {name: vector.take(chosen) for name, vector in names.items()}
                 starts, rows = starts[chosen], len(chosen)
-        order = [_full(evaluate(item.expression, names, rows, self._cache), rows) for item in self.plan.order]
+        order = [evaluate(item.expression, names, rows, self._cache).full(rows) for item in self.plan.order]
         ranks = self._ranks(starts, order)
         if ranks is not None:
             starts, order = starts[ranks], [vector.take(ranks) for vector in order]
@@ -103,9 +105,9 @@ class Finisher:
 
     def _select(self, expression: Expression, names: Mapping[str, Vector], rows: int) -> Vector:
         if isinstance(expression, Column) and expression.name == "#window":
-            bounds = [_full(names[name], rows).values for name in ("#window_start", "#window_end")]
+            bounds = [names[name].full(rows).values for name in ("#window_start", "#window_end")]
             return Vector(WINDOW, np.stack(bounds).T)
-        return _full(evaluate(expression, names, rows, self._cache), rows)
+        return evaluate(expression, names, rows, self._cache).full(rows)
 
     # Aggregates: from lanes and members to one value per group.
 
@@ -122,7 +124,7 @@ class Finisher:
         counts = self._lane(groups, aggregate.accumulators[0])
         valid = counts > 0
         if function in ("min", "max"):
-            return _extreme(aggregate.type, self._lane(groups, aggregate.accumulators[1]), valid)
+            return lane_values(aggregate.type, self._lane(groups, aggregate.accumulators[1]), valid)
         if aggregate.input_type.kind is Kind.DOUBLE:
             exact = [members[family].exact_values() for family in aggregate.families]
             return _of_doubles(function, counts, exact, valid)
@@ -195,20 +197,10 @@ class Finisher:
     def _variance(
         self, aggregate: Aggregate, counts: NDArray[np.int64], totals: Sequence[int], squares: Sequence[int]
     ) -> Vector:
-        unit = 10**aggregate.input_type.scale
-        values, valid = [], []
-        for n, total, square in zip(counts.tolist(), totals, squares, strict=True):
-            value = aggregates.variance(
-                n,
-                total,
-                square,
-                sample="samp" in aggregate.function,
-                unit=unit,
-                root="stddev" in aggregate.function,
-            )
-            values.append(0.0 if value is None else value)
-            valid.append(value is not None)
-        return Vector(DOUBLE, np.array(values, dtype=np.float64), np.array(valid, dtype=np.bool_))
+        unit, function = 10**aggregate.input_type.scale, aggregate.function
+        kind = {"sample": "samp" in function, "root": "stddev" in function}
+        sums = zip(counts.tolist(), totals, squares, strict=True)
+        return from_list(DOUBLE, [aggregates.variance(*each, unit=unit, **kind) for each in sums])
 
     def _percentile(self, aggregate: Aggregate, groups: Rows, members: Members) -> Vector:
         counts = self._lane(groups, aggregate.accumulators[0])
@@ -243,10 +235,6 @@ class Members:
         self._counts = counts
         self._numbers: NDArray[np.int64] | None = None
         self._sorted: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
-
-    def index(self) -> NDArray[np.int64]:
-        """The group of each row, ascending."""
-        return np.repeat(np.arange(len(self.bounds) - 1), np.diff(self.bounds))
 
     def numbers(self) -> NDArray[np.int64]:
         """Register, bucket or bin of each row."""
@@ -295,8 +283,7 @@ def key_vectors(
         elif type.kind is Kind.BOOLEAN:
             out.append(_masked(type, values.astype(np.bool_), valid))
         else:
-            wide = type.kind is Kind.DECIMAL and type.precision > 18
-            out.append(_masked(type, values.astype(object) if wide else values, valid))
+            out.append(_masked(type, values, valid))
     return out
 
 
@@ -309,25 +296,13 @@ def _masked(type: SqlType, values: NDArray[Any], valid: NDArray[np.bool_]) -> Ve
     return Vector(type, values, valid)
 
 
-def _full(vector: Vector, rows: int) -> Vector:
-    if len(vector) == rows:
-        return vector
-    index = np.zeros(rows, dtype=np.intp)
-    return Vector(
-        vector.type,
-        vector.values[index],
-        None if vector.valid is None else vector.valid[index],
-        vector.strings,
-    )
-
-
-def _extreme(type: SqlType, lane: NDArray[np.int64], valid: NDArray[np.bool_]) -> Vector:
+def lane_values(type: SqlType, lane: NDArray[np.int64], valid: NDArray[np.bool_]) -> Vector:
+    """The values of a MIN or MAX lane."""
     if type.kind is Kind.DOUBLE:
         return _masked(type, aggregates.undo_order_double(lane), valid)
     if type.kind is Kind.BOOLEAN:
         return _masked(type, lane > 0, valid)
-    wide = type.kind is Kind.DECIMAL and type.precision > 18
-    return _masked(type, lane.astype(object) if wide else lane, valid)
+    return _masked(type, lane, valid)
 
 
 def _of_doubles(
@@ -339,14 +314,9 @@ def _of_doubles(
     if function in ("sum", "avg"):
         sums = np.array([aggregates.rounded(value) for value in exact[0]], dtype=np.float64)
         return _masked(DOUBLE, sums if function == "sum" else sums / np.maximum(counts, 1), valid)
-    values, present = [], []
-    for n, total, square in zip(counts.tolist(), exact[0], exact[1], strict=True):
-        value = aggregates.variance_of_doubles(
-            n, total, square, sample="samp" in function, root="stddev" in function
-        )
-        values.append(0.0 if value is None else value)
-        present.append(value is not None)
-    return _masked(DOUBLE, np.array(values, dtype=np.float64), np.array(present, dtype=np.bool_))
+    kind = {"sample": "samp" in function, "root": "stddev" in function}
+    groups = zip(counts.tolist(), *exact, strict=True)
+    return from_list(DOUBLE, [aggregates.variance_of_doubles(*each, **kind) for each in groups])
 
 
 def _greatest(values: NDArray[np.int64]) -> int:

@@ -21,7 +21,7 @@ from elf.cbt import aggregates
 from elf.cbt.budget import Budget, Fragment
 from elf.jobmaster.plan.plan import Order
 from elf.jobmaster.values.columns import CHUNK_ROWS, CellColumn, ColumnRows, Row, Texts
-from elf.jobmaster.values.vector import Kind
+from elf.jobmaster.values.sql_types import Kind
 from elf.jobmaster.windows._order import join_texts, lower_bound, order_keys, sorted_index
 
 RUNS_MAX = 128
@@ -75,13 +75,11 @@ class Layout(msgspec.Struct, frozen=True):
         return order_keys(parts, len(columns[0]))
 
 
-class Block:
+class Block(msgspec.Struct, frozen=True):
     """Ordered rows, packed. `first`: a prefix of the first row's key."""
 
-    __slots__ = ("first", "fragment", "rows")
-
-    def __init__(self, rows: int, first: bytes, fragment: Fragment) -> None:
-        self.rows, self.first, self.fragment = rows, first, fragment
+    first: bytes
+    fragment: Fragment
 
 
 Run = list[Block]
@@ -151,7 +149,7 @@ class Spool(ColumnRows):
             fragment = self._budget.keep_packed(self._packer.pack(block))
             first = keys[begin : min(end, begin + FIRST_BYTES_MAX)].tobytes()
             self._budget.charge(BLOCK_OVERHEAD_BYTES + len(first))
-            yield Block(len(block[0]), first, fragment)
+            yield Block(first, fragment)
             begin = end
 
     def _free(self, run: Run) -> None:
@@ -413,9 +411,7 @@ def _column(part: _Part, rows: int) -> CellColumn:
         null = np.zeros(rows, dtype=np.bool_) if valid is None else ~valid
         return _texts_of(part.type, np.frombuffer(part.rest, dtype=np.uint8), ends, null)
     if part.kind == "O":
-        values = np.empty(rows, dtype=object)
-        values[:] = _unpickled(part.planes, rows)
-        return CellColumn(part.type, values, valid)
+        return CellColumn(part.type, _unpickled(part.planes, rows), valid)
     values = _values(part.planes, part.kind)
     return CellColumn(part.type, values if len(values) == rows else values.reshape(rows, -1), valid)
 

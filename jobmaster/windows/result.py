@@ -5,9 +5,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
+from operator import add
 from typing import Any, Protocol, runtime_checkable
 
 import msgspec
+from msgspec.structs import astuple
 
 
 class Lines(msgspec.Struct, frozen=True):
@@ -19,12 +21,7 @@ class Lines(msgspec.Struct, frozen=True):
     late: int = 0
 
     def __add__(self, other: Lines) -> Lines:
-        return Lines(
-            self.read + other.read,
-            self.parsed + other.parsed,
-            self.rejected + other.rejected,
-            self.late + other.late,
-        )
+        return Lines(*map(add, astuple(self), astuple(other)))
 
 
 Revision = tuple[int, int, int]

@@ -20,8 +20,7 @@ from elf.cbt.rows import Rows
 from elf.jobmaster.plan.codec import encode
 from elf.jobmaster.plan.plan import Accumulator, Family, FamilyKind, Plan, Reduce
 from elf.jobmaster.plan.recipe import recipe
-from elf.jobmaster.values.vector import Kind, SqlType, Vector
-from elf.jobmaster.windows.finish import Members, key_vectors
+from elf.jobmaster.windows.finish import Members, key_vectors, lane_values
 from elf.jobmaster.windows.lanes import group_ops, lane_starts
 from elf.jobmaster.windows.panes import Piece
 from elf.jobmaster.windows.result import (
@@ -269,7 +268,7 @@ def _lane_values(accumulator: Accumulator, groups: Rows, at: int) -> list[Any]:
         totals = aggregates.wide_total(lane.view(np.uint64), groups.lanes[at + 1])
         return [_decimal(total, scale) for total in totals]
     empty = np.iinfo(np.int64).max if accumulator.reduce is Reduce.MIN else np.iinfo(np.int64).min
-    return _typed(type, lane, lane != empty).to_python()
+    return lane_values(type, lane, lane != empty).to_python()
 
 
 def _decimal(unscaled: int, scale: int) -> Decimal | None:
@@ -279,12 +278,6 @@ def _decimal(unscaled: int, scale: int) -> Decimal | None:
     if not scale:  # the usual case, several times as fast
         return Decimal(unscaled)
     return Decimal((int(unscaled < 0), tuple(map(int, str(abs(unscaled)))), -scale))
-
-
-def _typed(type: SqlType, lane: np.ndarray[Any, Any], valid: np.ndarray[Any, Any]) -> Vector:
-    if type.kind is Kind.DOUBLE:
-        return Vector(type, aggregates.undo_order_double(lane), valid)
-    return Vector(type, lane > 0 if type.kind is Kind.BOOLEAN else lane, valid)
 
 
 def _cells(family: Family, members: Members, start: int, stop: int) -> _Cells:

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from elf.cbt.budget import Budget
-from elf.cbt.rows import MAX_EMPTY, MIN_EMPTY, Op, Rows, concat, distinct
+from elf.cbt.rows import MAX_EMPTY, MIN_EMPTY, Op, Rows, concat, distinct, keyless
 from elf.jobmaster.plan.codec import digest
 from elf.jobmaster.plan.plan import Plan
 from elf.jobmaster.values.columns import CellColumn, ColumnRows, Row, Texts
@@ -175,25 +175,17 @@ def _never_empty(plan: Plan, pieces: Iterator[Piece]) -> Iterator[Piece]:
 def _zero_group(ops: Sequence[Op]) -> Rows:
     empty = {Op.MIN: [MIN_EMPTY], Op.MAX: [MAX_EMPTY], Op.SUM64: [0], Op.SUM128: [0, 0]}
     lanes = [lane for op in ops for lane in empty[op]]
-    return Rows(
-        np.zeros(1, dtype=np.int64),
-        np.zeros(1, dtype=np.uint64),
-        np.zeros(1, dtype=np.uint64),
-        np.zeros(1, dtype=np.uint32),
-        np.zeros(1, dtype=np.uint64),
-        np.empty(0, dtype=np.uint8),
-        np.array(lanes, dtype=np.int64).reshape(len(lanes), 1),
-    )
+    return keyless(np.array(lanes, dtype=np.int64).reshape(len(lanes), 1))
 
 
 def lines_of(counters: Rows) -> Lines:
     """The sum of all line counters."""
-    return Lines(*(int(total) for total in counters.lanes.sum(axis=1)))
+    return Lines(*counters.lanes.sum(axis=1).tolist())
 
 
 def lines_within(counters: Rows, start: int, stop: int) -> Lines:
     low, high = np.searchsorted(counters.pane, [start, stop]).tolist()
-    return Lines(*(int(total) for total in counters.lanes[:, low:high].sum(axis=1)))
+    return lines_of(counters.slice(low, high))
 
 
 class Published(msgspec.Struct):

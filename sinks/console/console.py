@@ -105,17 +105,21 @@ class Table:
 
     def _print_singles(self, windows: Sequence[Window]) -> None:
         self._erase()
+        self._last, self._last_widths, header, lines = self._singles(windows)
+        self._write([*header, *lines])
+
+    def _singles(self, windows: Sequence[Window]) -> tuple[Grid, list[int], list[str], list[str]]:
+        """Windows of one row each as a table, which continues the last one if possible: its grid and widths, its header where it
+        is a new table, and its rows."""
         columns, rows = _single_rows(windows, self._show_job)
         grid = self._last
         if grid is None or grid.columns != tuple(columns):
             grid = Grid(columns)
         cells = grid.cells(rows)
         widths = grid.fitted(self._width())
-        lines = [grid.line(row, widths) for row in cells]
-        if grid is not self._last or widths != self._last_widths:
-            lines.insert(0, self._style.bold(grid.header(widths)))
-        self._last, self._last_widths = grid, widths
-        self._write(lines)
+        is_known = grid is self._last and widths == self._last_widths
+        header = [] if is_known else [self._style.bold(grid.header(widths))]
+        return grid, widths, header, [grid.line(row, widths) for row in cells]
 
     def _print_window(self, window: Window) -> None:
         self._erase()
@@ -145,7 +149,8 @@ class Table:
         share = max(3, (height - 1) // max(1, min(len(windows), 4)) - 3)
         lines: list[str] = []
         if all(map(_is_single, windows)) and len({_shape(window) for window in windows}) == 1:
-            lines = self._drawn_singles(windows, width)
+            _, _, header, rows = self._singles(windows)
+            lines = [*header, *map(self._style.dim, rows)]
         else:
             for window in windows:
                 lines += self._drawn_window(window, share, width)
@@ -153,18 +158,6 @@ class Table:
         lines = lines[-max(1, height - 1) :]
         self._write(lines)
         self._drawn = len(lines)
-
-    def _drawn_singles(self, windows: Sequence[Window], width: int) -> list[str]:
-        columns, rows = _single_rows(windows, self._show_job)
-        grid = (
-            self._last if self._last is not None and self._last.columns == tuple(columns) else Grid(columns)
-        )
-        cells = grid.cells(rows)
-        widths = grid.fitted(width)
-        lines = [self._style.dim(grid.line(row, widths)) for row in cells]
-        if grid is not self._last or widths != self._last_widths:
-            lines.insert(0, self._style.bold(grid.header(widths)))
-        return lines
 
     def _drawn_window(self, window: Window, share: int, width: int) -> list[str]:
         grid = Grid(_body_columns(window))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import BinaryIO
 
 from elf.jobmaster.values.columns import WINDOW_TYPE, CellColumn, column_of
-from elf.jobmaster.windows.result import ColumnInfo, Window
+from elf.jobmaster.windows.result import ColumnInfo, Lines, Window
 from elf.sinks.console.cells import unique_names
 from elf.sinks.console.column_text import csv_block
 from elf.sinks.console.row_stream import RowStream
@@ -16,10 +16,7 @@ META = (
     "elf_revision",
     "elf_agents_reporting",
     "elf_agents_expected",
-    "elf_lines_read",
-    "elf_lines_parsed",
-    "elf_lines_rejected",
-    "elf_lines_late",
+    *(f"elf_lines_{name}" for name in Lines.__struct_fields__),
 )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import msgspec
+from msgspec.structs import asdict
 
 from elf.jobmaster.values.columns import CellColumn
 from elf.jobmaster.windows.result import Window
@@ -43,10 +44,7 @@ def meta_json(window: Window) -> bytes:
             "revision": [epoch, f"{node:048x}" if node else 0, n],
             "agents_reporting": window.agents_reporting,
             "agents_expected": window.agents_expected,
-            "lines_read": window.lines.read,
-            "lines_parsed": window.lines.parsed,
-            "lines_rejected": window.lines.rejected,
-            "lines_late": window.lines.late,
+            **{f"lines_{name}": count for name, count in asdict(window.lines).items()},
             **left_out,
         }
     )

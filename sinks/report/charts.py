@@ -87,22 +87,29 @@ def over_time(
     wide = (WIDTH - LEFT - RIGHT) / count
     tall = (HEIGHT - TOP - BOTTOM) / scale[-1]
     body = _y_axis(scale, tall, show) + _x_axis(first, step_us, count, wide)
-    draw = _lines if lines else _columns
-    return _svg(HEIGHT, body + draw(times, slots, series, wide, tall, show, step_us), series)
+    plot = Plot(times, slots, wide, tall, show, step_us)
+    return _svg(HEIGHT, body + (_lines if lines else _columns)(plot, series), series)
 
 
-def _columns(
-    times: Sequence[int],
-    slots: dict[int, int],
-    series: Sequence[Series],
-    wide: float,
-    tall: float,
-    show: Format,
-    step_us: int,
-) -> str:
+class Plot(msgspec.Struct, frozen=True):
+    """Where a chart over time draws: the slot of each time shown, the pixels of a slot and of a unit, and the texts of values."""
+
+    times: Sequence[int]
+    slots: dict[int, int]
+    wide: float
+    tall: float
+    show: Format
+    step_us: int
+
+    def hint(self, at: int, series: Series, value: float) -> str:
+        return f"{_when(at, self.step_us)}  {series.name}: {self.show(value)}"
+
+
+def _columns(plot: Plot, series: Sequence[Series]) -> str:
     parts = []
+    slots, wide, tall = plot.slots, plot.wide, plot.tall
     thick = min(COLUMN_MAX, wide - min(2.0, wide * 0.15))
-    for i, at in enumerate(times):
+    for i, at in enumerate(plot.times):
         if at not in slots:
             continue
         x, y = LEFT + (slots[at] + 0.5) * wide - thick / 2, float(HEIGHT - BOTTOM)
@@ -110,30 +117,23 @@ def _columns(
             value = each.values[i] or 0
             if value:
                 y -= value * tall
-                hint = f"{_when(at, step_us)}  {each.name}: {show(value)}"
+                hint = plot.hint(at, each, value)
                 parts.append(_rect(x, y, thick, value * tall, each.style, hint))
     return "".join(parts)
 
 
-def _lines(
-    times: Sequence[int],
-    slots: dict[int, int],
-    series: Sequence[Series],
-    wide: float,
-    tall: float,
-    show: Format,
-    step_us: int,
-) -> str:
+def _lines(plot: Plot, series: Sequence[Series]) -> str:
     parts = []
+    slots, wide = plot.slots, plot.wide
     for each in series:
         path, before, dots = "", -2, []
-        for at, value in zip(times, each.values, strict=True):
+        for at, value in zip(plot.times, each.values, strict=True):
             if at not in slots or value is None:
                 continue
-            x, y = LEFT + (slots[at] + 0.5) * wide, HEIGHT - BOTTOM - value * tall
+            x, y = LEFT + (slots[at] + 0.5) * wide, HEIGHT - BOTTOM - value * plot.tall
             path += f"{'L' if slots[at] == before + 1 else 'M'}{x:.1f} {y:.1f}"
             before = slots[at]
-            hint = escape(f"{_when(at, step_us)}  {each.name}: {show(value)}")
+            hint = escape(plot.hint(at, each, value))
             dots.append(
                 f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{min(3, wide / 2):.1f}"><title>{hint}</title></circle>'
             )

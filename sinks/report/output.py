@@ -11,6 +11,8 @@ from itertools import count, islice
 from pathlib import Path
 from typing import BinaryIO
 
+from msgspec.structs import replace
+
 from elf.errors import UsageError
 from elf.jobmaster.windows.result import ColumnInfo, Lines, Window
 from elf.sinks.console.cells import iso
@@ -94,9 +96,7 @@ def write_html(target: str, lake: str, sections: Iterable[Section], notes: list[
 def _held(section: Section) -> Section:
     """The section, with only as many rows as the page shows."""
     rows = list(islice(section.rows, ROWS_MAX if section.chart else TABLE_ROWS + 1))
-    return Section(
-        section.name, section.title, section.columns, rows, section.chart, section.note, section.step_us
-    )
+    return replace(section, rows=rows)
 
 
 def _cards(sections: Sequence[Section]) -> list[tuple[str, str]]:

@@ -17,8 +17,9 @@ outside of links.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from itertools import pairwise
-from typing import Any, Protocol, get_type_hints
+from typing import Any, NamedTuple, Protocol, get_type_hints
 
 import msgspec
 from msgspec.structs import replace
@@ -29,6 +30,7 @@ from elf.srt.codec.rosters import RosterDecoder, RosterEncoder
 from elf.srt.codec.rows import WireRows, pack_rows, unpack_rows
 from elf.srt.messages import messages as m
 from elf.srt.messages import results as r
+from elf.srt.messages.bounded import put_last
 from elf.srt.messages.ids import ID_BYTES, MAKER_BYTES, JobId, NodeId
 from elf.srt.messages.messages import Ballot, Bundle, Count, Message, Schedule
 from elf.srt.messages.roster import SLOTS_MAX
@@ -179,15 +181,6 @@ class ShownForm(msgspec.Struct, frozen=True, array_like=True):
     put: bytes
 
 
-FORM_TYPES: dict[type[Message], type[msgspec.Struct]] = {
-    Bundle: BundleForm,
-    m.Append: AppendForm,
-    m.Install: InstallForm,
-    m.Routed: RoutedForm,
-    m.Frame: FrameForm,
-    r.Put: PutForm,
-    r.Shown: ShownForm,
-}
 _encoder = msgspec.msgpack.Encoder()
 
 
@@ -215,7 +208,7 @@ class Encoder:
     def _bytes(self, message: Message) -> bytes:
         kind = type(message)
         form = _FORMS.get(kind)
-        body = message if form is None else form[0](self, message)
+        body = message if form is None else form.pack(self, message)
         data = HEADS[kind] + _encoder.encode(body)
         if len(data) > BY_TYPE[kind].bytes_max:
             raise ValueError(f"{kind.__name__}: {len(data)} bytes, {BY_TYPE[kind].bytes_max} are allowed")
@@ -236,9 +229,7 @@ class Encoder:
             return
         key, rosters = self._used
         self._used = None
-        if self._rosters.pop(key, None) is None and len(self._rosters) >= JOBS_MAX:
-            del self._rosters[next(iter(self._rosters))]
-        self._rosters[key] = rosters
+        put_last(self._rosters, key, rosters, JOBS_MAX)
 
     def _reset_rosters(self) -> None:
         """The message is not sent: rosters that it may have changed are reset, and keep their rank at both ends."""
@@ -309,7 +300,7 @@ class Decoder:
         if form is None:
             message = parse(body, kind.type)
         else:
-            message = form[1](self, parse(body, FORM_TYPES[kind.type]))
+            message = form.unpack(self, parse(body, form.type))
         check_ids(message)
         return message
 
@@ -387,16 +378,24 @@ class Decoder:
 
 
 ENVELOPES = (m.Routed, m.Frame)
-_FORMS: dict[
-    type[Message], tuple[Callable[[Encoder, Any], msgspec.Struct], Callable[[Decoder, Any], Message]]
-] = {
-    Bundle: (Encoder._bundle, Decoder._bundle),
-    m.Append: (Encoder._append, Decoder._append),
-    m.Install: (Encoder._install, Decoder._install),
-    m.Routed: (Encoder._routed, Decoder._routed),
-    m.Frame: (Encoder._frame, Decoder._frame),
-    r.Put: (Encoder._put, Decoder._put),
-    r.Shown: (Encoder._shown, Decoder._shown),
+
+
+class Form(NamedTuple):
+    """A kind's form on the wire, where it is not the message itself, and the conversions."""
+
+    type: type[msgspec.Struct]
+    pack: Callable[[Encoder, Any], msgspec.Struct]
+    unpack: Callable[[Decoder, Any], Message]
+
+
+_FORMS = {
+    Bundle: Form(BundleForm, Encoder._bundle, Decoder._bundle),
+    m.Append: Form(AppendForm, Encoder._append, Decoder._append),
+    m.Install: Form(InstallForm, Encoder._install, Decoder._install),
+    m.Routed: Form(RoutedForm, Encoder._routed, Decoder._routed),
+    m.Frame: Form(FrameForm, Encoder._frame, Decoder._frame),
+    r.Put: Form(PutForm, Encoder._put, Decoder._put),
+    r.Shown: Form(ShownForm, Encoder._shown, Decoder._shown),
 }
 
 
@@ -483,19 +482,12 @@ _CHECKS: tuple[tuple[Any, Callable[[Any], None]], ...] = (
     (m.Revision, _check_second),
     (m.MaybeId, _check_id),
     (Schedule, check_schedule),
+    (r.LedgerEntries, _check_revisions),
 )
-_checks: dict[type, tuple[tuple[str, Callable[[Any], None]], ...]] = {
-    r.LedgerReport: (("fence", _check_second), ("entries", _check_revisions)),
-}
 
 
+@cache
 def _checks_of(kind: type) -> tuple[tuple[str, Callable[[Any], None]], ...]:
-    """The fields of a kind that have such types, with their checks; computed once for each kind."""
-    found = _checks.get(kind)
-    if found is None:
-        hints = get_type_hints(kind, include_extras=True)
-        found = tuple(
-            (name, check) for name, hint in hints.items() for type, check in _CHECKS if hint == type
-        )
-        _checks[kind] = found
-    return found
+    """The fields of a kind that have such types, with their checks."""
+    hints = get_type_hints(kind, include_extras=True)
+    return tuple((name, check) for name, hint in hints.items() for type, check in _CHECKS if hint == type)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 import msgspec
+from msgspec.structs import replace
 
 from elf.srt.messages.ids import JobId, NodeId
 from elf.srt.messages.messages import (
@@ -242,20 +243,7 @@ def in_log(contributions: Mapping[Slot, Span], positions: Mapping[Slot, Position
 
 def again(bundle: Bundle, id: BundleId) -> Bundle:
     """The same bundle under that id, marked `again`. Rows and contributions are shared. O(1)."""
-    return Bundle(
-        bundle.job,
-        id,
-        bundle.schedule,
-        bundle.contributions,
-        bundle.watermark,
-        bundle.lagging,
-        bundle.parts,
-        True,
-        bundle.ballot,
-        bundle.since_us,
-        bundle.untimed,
-        bundle.elsewhere,
-    )
+    return replace(bundle, id=id, again=True)
 
 
 def check_union(contributions: Mapping[Slot, Span], feeders: Iterable[Feeder]) -> None:

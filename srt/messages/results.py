@@ -23,13 +23,17 @@ class LedgerRequest(Message, frozen=True, array_like=True, gc=False):
     since_us: Micros = 0
 
 
+LedgerEntries = tuple[tuple[tuple[ShortText, Micros], Revision, Digest], ...]
+"""((version, window start), revision, digest) of each window."""
+
+
 class LedgerReport(Message, frozen=True, array_like=True, gc=False):
-    """`entries`: ((version, window start), revision, digest). `fence` above the master's ballot: refused."""
+    """What a sink holds. `fence` above the master's ballot: refused."""
 
     job: JobId
     fence: Ballot
     number: Count
-    entries: tuple[tuple[tuple[ShortText, Micros], Revision, Digest], ...]
+    entries: LedgerEntries
 
 
 WITHDRAWN = "withdrawn"

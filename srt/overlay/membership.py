@@ -36,8 +36,11 @@ Prior art: SWIM (Das, Gupta, Motivala, DSN 2002), with its precedence rules; onl
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
+import msgspec
+
+from elf.srt.messages.bounded import put_last
 from elf.srt.messages.effects import Effect, Send
 from elf.srt.messages.ids import NodeId
 from elf.srt.messages.messages import COUNT_MAX, Contact, News, Ping, Pong, ProbeFor
@@ -64,17 +67,6 @@ DIRECT, INDIRECT, FOR_ANOTHER, ONCE, CHALLENGE = range(5)
 CHALLENGE: a missing answer means that another process has taken the member's place, as others claim."""
 
 
-_Value = TypeVar("_Value")
-
-
-def _put_last(table: dict[NodeId, _Value], node: NodeId, value: _Value, count_max: int) -> None:
-    """Put or move an entry to the end of a table; if that is full, drop its oldest ones. O(1)."""
-    table.pop(node, None)
-    while len(table) >= count_max:
-        del table[next(iter(table))]
-    table[node] = value
-
-
 def newer(one: Contact, other: Contact) -> bool:
     """Whether `one` is a newer claim about the node than `other`."""
     if one.incarnation == other.incarnation:
@@ -87,30 +79,24 @@ def is_other_process(one: Contact, other: Contact) -> bool:
     return 0 != one.instance != other.instance != 0
 
 
-class Probe:
+class Probe(msgspec.Struct):
     """One Ping that waits for its Pong. Times in lived µs."""
 
-    __slots__ = ("asker", "asker_number", "due", "rival", "sent", "stage", "target")
-
-    def __init__(self, target: Contact, stage: int, sent: int, due: int) -> None:
-        self.target = target
-        self.stage = stage
-        self.sent = sent
-        self.due = due
-        self.asker = b""
-        self.asker_number = 0
-        self.rival: Contact | None = None
+    target: Contact
+    stage: int
+    sent: int
+    due: int
+    asker: NodeId = b""
+    asker_number: int = 0
+    rival: Contact | None = None
 
 
-class Grave:
+class Grave(msgspec.Struct, frozen=True):
     """A dead member: its last contact, "dead" or "left", and until when (lived µs) it is remembered."""
 
-    __slots__ = ("contact", "status", "until")
-
-    def __init__(self, contact: Contact, status: str, until: int) -> None:
-        self.contact = contact
-        self.status = status
-        self.until = until
+    contact: Contact
+    status: str
+    until: int
 
 
 class Membership:
@@ -217,7 +203,7 @@ class Membership:
             return False
         self.forget(contact.id)
         grave = Grave(contact, status, self.lived + self._parameters.dead_us)
-        _put_last(self.graves, contact.id, grave, GRAVES_MAX)
+        put_last(self.graves, contact.id, grave, GRAVES_MAX)
         self.changes.append((status, contact))
         self.spread(News(contact, announced))
         return True
@@ -229,7 +215,7 @@ class Membership:
 
     def remember(self, stranger: Contact) -> None:
         """Keep the contact of a node that is no member, so that messages can be sent to it."""
-        _put_last(self._strangers, stranger.id, stranger, STRANGERS_MAX)
+        put_last(self._strangers, stranger.id, stranger, STRANGERS_MAX)
 
     def contact_of(self, node: NodeId) -> Contact | None:
         """The contact of a member, a stranger, a node under probe or a dead one. O(probes)."""
@@ -262,7 +248,7 @@ class Membership:
 
     def spread(self, news: News) -> None:
         """Send a claim with the next `news_repeats` pings; it replaces an older claim about the same node."""
-        _put_last(self._news, news.contact.id, (news, self._parameters.news_repeats), NEWS_KEPT_MAX)
+        put_last(self._news, news.contact.id, (news, self._parameters.news_repeats), NEWS_KEPT_MAX)
 
     def news_for(self, node: NodeId) -> tuple[News, ...]:
         """The claims for the next ping to that node: first the claim that it is suspect or dead, if there is one, then the oldest

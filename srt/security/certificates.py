@@ -21,6 +21,7 @@ import msgspec
 from msgspec import Meta
 
 from elf.errors import PeerError
+from elf.srt.messages.bounded import put_last
 from elf.srt.messages.ids import NodeId, node_id
 from elf.srt.messages.typed import parse
 from elf.srt.security.pairs import (
@@ -184,9 +185,8 @@ class Trust:
         asked = blake2b(public + signature + context + b"\0" + data, digest_size=16).digest()
         known = self._known.get(asked)
         if known is None:
-            if len(self._known) >= KNOWN_MAX:
-                del self._known[next(iter(self._known))]
-            known = self._known[asked] = is_sealed(public, context, data, signature)
+            known = is_sealed(public, context, data, signature)
+            put_last(self._known, asked, known, KNOWN_MAX)
         return known
 
     def read(self, proof: bytes) -> Certificate:

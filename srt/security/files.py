@@ -11,19 +11,20 @@ import base64
 import os
 import stat
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 from elf.errors import ConfigError, PeerError
 from elf.srt.messages.addresses import key_text
 from elf.srt.messages.ids import short
 from elf.srt.messages.messages import Item
 from elf.srt.messages.revocation import Revocation
-from elf.srt.messages.typed import parse
-from elf.srt.security.certificates import Authority, Certificate, Keys, TrustError, check_term, moment
+from elf.srt.messages.typed import S, parse
+from elf.srt.security.certificates import Authority, Certificate, Key, Keys, TrustError, check_term, moment
 from elf.srt.security.pairs import KEY_BYTES
 
 FILE_BYTES_MAX = 64 << 10
@@ -74,20 +75,15 @@ def load_agent_keys(path: str | os.PathLike[str], now_s: int) -> Keys:
 
 def decode_keys(data: bytes, where: str) -> Keys:
     """The keys in a bundle's bytes. Raises ConfigError that names `where`, and shows nothing of the bytes."""
-    table = _table(data, where, KEYS_FORMAT, "a bundle of keys", "`elf keys issue` makes one")
-    authority, proof = _bytes(table, "authority", where), _bytes(table, "proof", where)
-    secret = table.get("secret")
-    if not isinstance(secret, dict):
-        raise ConfigError(
-            f"{where}: there is no [secret] table; take the whole file that `elf keys issue` made"
-        )
-    curve, signing = _bytes(secret, "curve", where), _bytes(secret, "signing", where)
-    if len(authority) != KEY_BYTES or len(curve) != KEY_BYTES or len(signing) not in {0, KEY_BYTES}:
+    what, hint = "a bundle of keys", "`elf keys issue` makes one"
+    found = _decoded(data, where, _KeysFile, KEYS_FORMAT, what, hint)
+    curve, signing = found.secret.curve, found.secret.signing
+    if len(signing) not in {0, KEY_BYTES}:
         raise ConfigError(
             f"{where}: a key has the wrong length; take the whole file that `elf keys issue` made"
         )
     try:
-        return Keys(authority, proof, curve, signing, _text(table, "address", where))
+        return Keys(found.authority, found.proof, curve, signing, found.address)
     except TrustError as error:
         raise ConfigError(f"{where}: {error}") from None
 
@@ -128,14 +124,10 @@ def load_authority(path: str | os.PathLike[str]) -> Authority:
     """Read an authority's secret. Raises ConfigError like `load_keys`."""
     where = os.fspath(path)
     data, mode = _read(where, "the authority's secret")
-    table = _table(data, where, AUTHORITY_FORMAT, "an authority's secret", "`elf keys init` makes one")
-    seed = _bytes(table, "seed", where)
-    if len(seed) != KEY_BYTES:
-        raise ConfigError(
-            f"{where}: the key has the wrong length; take the whole file that `elf keys init` made"
-        )
+    what, hint = "an authority's secret", "`elf keys init` makes one"
+    found = _decoded(data, where, _AuthorityFile, AUTHORITY_FORMAT, what, hint)
     _check_mode(where, mode)
-    return Authority(seed)
+    return Authority(found.seed)
 
 
 def encode_authority(authority: Authority) -> str:
@@ -165,23 +157,15 @@ def encode_revocations(items: Sequence[Item]) -> str:
 def load_revocations(path: str | os.PathLike[str]) -> list[Item]:
     """Read such a file. The signatures are not verified here. Raises ConfigError."""
     where = os.fspath(path)
-    try:
-        with open(where, "rb") as file:
-            data = file.read(REVOCATIONS_BYTES_MAX + 1)
-    except OSError as error:
-        raise ConfigError(f"{where}: revocations cannot be read: {error.strerror}; check the path") from None
-    return decode_revocations(data, where)
+    return decode_revocations(_read(where, "revocations", REVOCATIONS_BYTES_MAX)[0], where)
 
 
 def decode_revocations(data: bytes, where: str) -> list[Item]:
     """Items of kind "revoked"; their signatures are not verified here. Raises ConfigError."""
     what, hint = "a list of revocations", "`elf keys revoke` makes one"
-    table = _table(data, where, REVOCATIONS_FORMAT, what, hint, REVOCATIONS_BYTES_MAX)
-    listed = table.get("revoked", [])
-    if not isinstance(listed, list) or not all(isinstance(each, dict) for each in listed):
-        raise ConfigError(f"{where}: the list of revocations is damaged; take the whole file that elf made")
+    found = _decoded(data, where, _RevocationsFile, REVOCATIONS_FORMAT, what, hint, REVOCATIONS_BYTES_MAX)
     try:
-        items = [parse(_bytes(each, "item", where), Item) for each in listed]
+        items = [parse(each.item, Item) for each in found.revoked]
         for item in items:
             parse(item.body, Revocation)
     except PeerError as error:
@@ -222,11 +206,11 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _read(where: str, what: str) -> tuple[bytes, int]:
+def _read(where: str, what: str, bytes_max: int = FILE_BYTES_MAX) -> tuple[bytes, int]:
     """A file's bytes, up to one more than allowed, and its mode. Raises ConfigError."""
     try:
         with open(where, "rb") as file:
-            return file.read(FILE_BYTES_MAX + 1), stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+            return file.read(bytes_max + 1), stat.S_IMODE(os.fstat(file.fileno()).st_mode)
     except OSError as error:
         raise ConfigError(
             f"{where}: {what} cannot be read: {error.strerror}; check its path and owner"
@@ -239,9 +223,33 @@ def _check_mode(where: str, mode: int) -> None:
         raise ConfigError(f"{where}: others may read or change these secrets (mode {mode:04o}); chmod 600 it")
 
 
-def _table(
-    data: bytes, where: str, form: str, what: str, hint: str, bytes_max: int = FILE_BYTES_MAX
-) -> dict[str, Any]:
+class _Secrets(msgspec.Struct):
+    curve: Key
+    signing: Annotated[bytes, Meta(max_length=KEY_BYTES)]
+
+
+class _KeysFile(msgspec.Struct):
+    authority: Key
+    proof: bytes
+    secret: _Secrets
+    address: Annotated[str, Meta(max_length=200, pattern=r"^[ -~]*\Z")] = ""
+
+
+class _AuthorityFile(msgspec.Struct):
+    seed: Key
+
+
+class _Revoked(msgspec.Struct):
+    item: bytes
+
+
+class _RevocationsFile(msgspec.Struct):
+    revoked: list[_Revoked] = []
+
+
+def _decoded(
+    data: bytes, where: str, kind: type[S], form: str, what: str, hint: str, bytes_max: int = FILE_BYTES_MAX
+) -> S:
     try:
         if len(data) > bytes_max:
             raise ValueError
@@ -253,24 +261,10 @@ def _table(
         table = {}
     if table.get("format") != form:
         raise ConfigError(f"{where}: this is not {what} of a version that this elf reads; {hint}") from None
-    return table
-
-
-def _text(table: Mapping[str, Any], key: str, where: str) -> str:
-    value = table.get(key, "")
-    if not isinstance(value, str) or len(value) > 200 or not value.isprintable():
-        raise ConfigError(f"{where}: {key} is not a valid text; take the whole file that elf made")
-    return value
-
-
-def _bytes(table: Mapping[str, Any], key: str, where: str) -> bytes:
-    value = table.get(key)
     try:
-        if isinstance(value, str):
-            return base64.b64decode(value, validate=True)
-    except ValueError:
-        pass
-    raise ConfigError(f"{where}: {key} is missing or damaged; take the whole file that elf made")
+        return msgspec.convert(table, kind)
+    except msgspec.ValidationError as error:  # it names the field, and does not show its content
+        raise ConfigError(f"{where}: {error}; take the whole file that elf made") from None
 
 
 def _b64(data: bytes) -> str:

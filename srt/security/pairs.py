@@ -14,7 +14,7 @@ SIGNATURE_BYTES = 64
 
 
 class Pair(NamedTuple):
-    """An Ed25519 key pair. `secret` is libsodium's form, 64 bytes: seed and public key."""
+    """A key pair. The secret key of Ed25519 is libsodium's form, 64 bytes: seed and public key. All others have 32 bytes."""
 
     public: bytes
     secret: bytes
@@ -24,7 +24,7 @@ class Pair(NamedTuple):
 
 
 def signing_pair(seed: bytes | None = None) -> Pair:
-    """The pair of that seed, or a new one."""
+    """The Ed25519 pair of that seed, or a new one."""
     from nacl.bindings import crypto_sign_seed_keypair
 
     return Pair(*crypto_sign_seed_keypair(os.urandom(KEY_BYTES) if seed is None else seed))
@@ -51,23 +51,13 @@ def is_sealed(public: bytes, context: bytes, data: bytes, signature: bytes) -> b
     return True
 
 
-class CurvePair(NamedTuple):
-    """A CURVE key pair, 32 bytes each."""
-
-    public: bytes
-    secret: bytes
-
-    def __repr__(self) -> str:
-        return "CurvePair(…)"
-
-
-def curve_pair() -> CurvePair:
-    """A new pair, made by libzmq."""
+def curve_pair() -> Pair:
+    """A new CURVE pair, made by libzmq."""
     import zmq
     from zmq.utils.z85 import decode
 
     public, secret = zmq.curve_keypair()
-    return CurvePair(decode(public), decode(secret))
+    return Pair(decode(public), decode(secret))
 
 
 def curve_public(secret: bytes) -> bytes:

@@ -11,6 +11,7 @@ from typing import Any
 from elf.errors import PeerError
 from elf.srt.messages import messages as m
 from elf.srt.messages.addresses import Address, parse_address
+from elf.srt.messages.bounded import put_last
 from elf.srt.messages.ids import NodeId
 from elf.srt.messages.messages import Contact
 
@@ -50,10 +51,7 @@ class AddressBook:
         known = self._known.get(node)
         if not address or (known is not None and (life <= known[0])):
             return
-        self._known.pop(node, None)
-        if len(self._known) >= KNOWN_MAX:
-            del self._known[next(iter(self._known))]
-        self._known[node] = life, address
+        put_last(self._known, node, (life, address), KNOWN_MAX)
 
     def of(self, node: NodeId) -> str | None:
         known = self._known.get(node)

@@ -33,6 +33,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from elf.srt.messages.bounded import put_last
 from elf.srt.messages.ids import NodeId
 from elf.srt.messages.messages import Contact
 from elf.srt.transport.handshake import Proof, TwinError
@@ -82,7 +83,7 @@ class Admission:
         for address, answer in answers:
             if answer.instance != proof.instance:
                 alive = Known(answer.life, answer.instance, address, now_s)
-                self._keep(node, alive)
+                put_last(self._known, node, alive, KNOWN_MAX)
                 raise twin(proof, alive)
         self._admit(node, proof)
 
@@ -103,13 +104,7 @@ class Admission:
         return [other for other in others if other.instance != proof.instance]
 
     def _admit(self, node: NodeId, proof: Proof) -> None:
-        self._keep(node, Known(proof.life, proof.instance, proof.address))
-
-    def _keep(self, node: NodeId, known: Known) -> None:
-        self._known.pop(node, None)
-        if len(self._known) >= KNOWN_MAX:
-            del self._known[next(iter(self._known))]
-        self._known[node] = known
+        put_last(self._known, node, Known(proof.life, proof.instance, proof.address), KNOWN_MAX)
 
     def check(self) -> None:
         assert len(self._known) <= KNOWN_MAX

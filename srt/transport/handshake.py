@@ -15,7 +15,7 @@ packet. The handshake adds whether the mesh's authority vouches for that key, an
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Protocol
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
@@ -25,6 +25,7 @@ from elf.srt.messages.addresses import KEY_BYTES, parse_address
 from elf.srt.messages.ids import NodeId, node_id
 from elf.srt.messages.messages import COUNT_MAX, Instance, Life
 from elf.srt.messages.typed import parse
+from elf.srt.security.certificates import Trust
 
 MAGIC = b"ELFT"
 VERSION = 1
@@ -78,31 +79,6 @@ class TwinError(PeerError):
 def reason_of(error: PeerError) -> str:
     """The reason, a word, for refusing a proof."""
     return TWIN if isinstance(error, TwinError) else "proof"
-
-
-class Certificate(Protocol):
-    @property
-    def curve_public(self) -> bytes: ...
-    @property
-    def role(self) -> str: ...
-
-
-class Keys(Protocol):
-    """This node's keys: `elf.srt.security.certificates.Keys`."""
-
-    @property
-    def curve_public(self) -> bytes: ...
-    @property
-    def curve_secret(self) -> bytes: ...
-    @property
-    def proof(self) -> bytes: ...
-
-
-class Trust(Protocol):
-    """Verifies members of the mesh: `elf.srt.security.certificates.Trust`."""
-
-    def check(self, proof: bytes, now_s: int) -> Any:
-        """The certificate. Raises PeerError."""
 
 
 def pack(kind: int, body: msgspec.Struct) -> bytes:
@@ -162,7 +138,7 @@ class Gate:
         """Raises PeerError unless the authority's certificate for that key is valid now, with the role agent."""
         if self._trust is None:
             return
-        certificate: Certificate = self._trust.check(proof.certificate, int(now_s))
+        certificate = self._trust.check(proof.certificate, int(now_s))
         if certificate.curve_public != proof.key:
             raise PeerError("its certificate is for another key; issue one for this key")
         if certificate.role != "agent":

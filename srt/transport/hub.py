@@ -16,13 +16,15 @@ from elf.srt.codec.pieces import Stream
 from elf.srt.codec.wire import LogForm, decode
 from elf.srt.link.rights import check_datagram
 from elf.srt.messages.addresses import KEY_BYTES
+from elf.srt.messages.bounded import put_last
 from elf.srt.messages.effects import Notice
 from elf.srt.messages.ids import NodeId
 from elf.srt.messages.messages import Message
+from elf.srt.security.certificates import Keys
 from elf.srt.transport import handshake
 from elf.srt.transport.address_book import AddressBook
 from elf.srt.transport.admission import Admission, both, twin
-from elf.srt.transport.handshake import Gate, Keys, Proof, TwinError
+from elf.srt.transport.handshake import Gate, Proof, TwinError
 
 PACKET_BYTES_MAX = 1 << 20
 """libzmq closes a connection whose peer announces a larger packet, and does not read it. Twice a stretch."""
@@ -145,10 +147,7 @@ class Hub:
 
     def note_twin(self, node: NodeId, error: TwinError, refused: Proof) -> None:
         """Record that a second process of a node was refused, for status reports."""
-        self.twins.pop(node, None)
-        if len(self.twins) >= TWINS_MAX:
-            del self.twins[next(iter(self.twins))]
-        self.twins[node] = str(error), monotonic(), refused.address
+        put_last(self.twins, node, (str(error), monotonic(), refused.address), TWINS_MAX)
 
     def let_in(self, node: NodeId, proof: Proof) -> None:
         """That process is admitted for the node. If a process at that address was refused before, the other one has ended."""
@@ -167,10 +166,7 @@ class Hub:
         last = self._notified.get(key)
         if last is not None and now - last < NOTICE_S:
             return
-        self._notified.pop(key, None)
-        if len(self._notified) >= NOTICES_MAX:
-            del self._notified[next(iter(self._notified))]
-        self._notified[key] = now
+        put_last(self._notified, key, now, NOTICES_MAX)
         self._notice(Notice(reason, text, node))
 
     @staticmethod

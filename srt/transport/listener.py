@@ -25,6 +25,7 @@ from elf.errors import ConfigError, PeerError
 from elf.srt.codec.pieces import Stream
 from elf.srt.link.outbox import Outbox
 from elf.srt.messages.addresses import Address
+from elf.srt.messages.bounded import put_last
 from elf.srt.messages.ids import NodeId, node_id
 from elf.srt.transport import handshake
 from elf.srt.transport.handshake import Proof, Refusal, TwinError
@@ -130,17 +131,14 @@ class Listener:
         if len(self._connections) >= CONNECTIONS_MAX:
             self._hub.refuse("too many connections", f"{host}: {CONNECTIONS_MAX} connections are open", b"")
             return False
-        left, at = self._hosts.pop(host, (BURST, now))
+        left, at = self._hosts.get(host, (BURST, now))
         left = min(BURST, left + (now - at) * RATE)
-        if len(self._hosts) >= HOSTS_MAX:
-            del self._hosts[next(iter(self._hosts))]
-        if left < 1:
-            self._hosts[host] = left, now
+        has_room = left >= 1
+        put_last(self._hosts, host, (left - has_room, now), HOSTS_MAX)
+        if not has_room:
             text = f"{host}: it connects more than {RATE:.0f} times a second; check what runs there"
             self._hub.refuse("too many handshakes", text, host.encode())
-            return False
-        self._hosts[host] = left - 1, now
-        return True
+        return has_room
 
     # Incoming packets.
 

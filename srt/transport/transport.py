@@ -25,11 +25,12 @@ from elf.srt.messages.effects import Notice
 from elf.srt.messages.ids import JobId, NodeId, node_id, short
 from elf.srt.messages.messages import Contact, Life, Message
 from elf.srt.messages.parameters import Parameters
+from elf.srt.security.certificates import Keys, Trust
 from elf.srt.transport.address_book import address_for
 from elf.srt.transport.admission import Admission
 from elf.srt.transport.challenges import Challenges
 from elf.srt.transport.dialer import Dialer, State
-from elf.srt.transport.handshake import Gate, Keys, Proof, Trust
+from elf.srt.transport.handshake import Gate, Proof
 from elf.srt.transport.hub import HANDSHAKE_S, TWIN_S, Counters, Hub
 from elf.srt.transport.listener import Listener
 from elf.srt.transport.process_gone import is_gone

@@ -185,15 +185,11 @@ class Reducer:
 
     def take_for_master(self) -> list[tuple[NodeId, Bundle]]:
         """At the root: (child, bundle) received since the last call."""
-        if not self._for_master:
-            return []
         taken, self._for_master = self._for_master, []
         return taken
 
     def take_for_worker(self) -> list[Answer]:
         """Answers to bundles of this node's worker since the last call."""
-        if not self._for_worker:
-            return []
         taken, self._for_worker = self._for_worker, []
         return taken
 

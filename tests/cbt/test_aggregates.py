@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from elf.cbt import _sketch
 from elf.cbt import aggregates as agg
+from elf.cbt._sketch import exact_parts, exact_squares_parts, registers_of_strings
 from elf.cbt._strings import Strings
 
 MOST = settings(derandomize=True, max_examples=80, deadline=None)
@@ -66,7 +67,7 @@ def test_registers_are_those_of_datasketches(value: str | float, coupon: int) ->
     if isinstance(value, str):
         strings = Strings()
         strings.intern_all([value])
-        register, rho = agg.registers_of_strings(strings, 0)
+        register, rho = registers_of_strings(strings, 0)
     elif isinstance(value, int):
         register, rho = agg.registers_of_ints(np.array([value]))
     else:
@@ -117,9 +118,9 @@ def test_murmur(data: bytes) -> None:
 def test_registers_of_strings_from_any_start(values: list[str], data: st.DataObject) -> None:
     strings = Strings()
     strings.intern_all(values)
-    registers, rhos = agg.registers_of_strings(strings, 0)
+    registers, rhos = registers_of_strings(strings, 0)
     start = data.draw(st.integers(0, len(values)))
-    tail = agg.registers_of_strings(strings, start)
+    tail = registers_of_strings(strings, start)
     assert (registers[start:].tolist(), rhos[start:].tolist()) == (tail[0].tolist(), tail[1].tolist())
     for value, register, rho in zip(values, registers, rhos, strict=True):
         h1, h2 = plain_murmur(value.encode(), 9001)
@@ -283,7 +284,7 @@ def nearest(value: Fraction) -> float:
 @given(st.lists(FINITE | st.sampled_from([1e308, -1e308, 5e-324, 0.1, -0.1, 1e16]), max_size=40))
 def test_sums_of_doubles_are_exact(values: list[float]) -> None:
     exact = sum(map(Fraction, values), Fraction(0))
-    bins, totals = merged([agg.exact_parts(np.array(values, dtype=np.float64))])
+    bins, totals = merged([exact_parts(np.array(values, dtype=np.float64))])
     assert agg.exact_value(bins, totals) == exact
     assert agg.rounded(agg.exact_value(bins, totals)) == nearest(exact)
 
@@ -292,7 +293,7 @@ def test_sums_of_doubles_are_exact(values: list[float]) -> None:
 @given(st.lists(FINITE | st.sampled_from([1e200, 5e-324, 0.1]), max_size=40))
 def test_sums_of_squares_are_exact(values: list[float]) -> None:
     exact = sum((Fraction(value) ** 2 for value in values), Fraction(0))
-    bins, totals = merged(list(agg.exact_squares_parts(np.array(values, dtype=np.float64))))
+    bins, totals = merged(list(exact_squares_parts(np.array(values, dtype=np.float64))))
     assert agg.exact_value(bins, totals) == exact
     assert agg.rounded(agg.exact_value(bins, totals)) == nearest(exact)
 
@@ -308,13 +309,13 @@ def test_sums_of_squares_are_exact(values: list[float]) -> None:
     ],
 )
 def test_sums_that_are_not_finite(values: list[float], total: float) -> None:
-    bins, totals = merged([agg.exact_parts(np.array(values, dtype=np.float64))])
+    bins, totals = merged([exact_parts(np.array(values, dtype=np.float64))])
     assert repr(agg.rounded(agg.exact_value(bins, totals))) == repr(total)
 
 
 def test_squares_that_are_not_finite() -> None:
     for value, total in ((math.inf, math.inf), (-math.inf, math.inf), (math.nan, math.nan)):
-        bins, totals = merged(list(agg.exact_squares_parts(np.array([value, 2.0]))))
+        bins, totals = merged(list(exact_squares_parts(np.array([value, 2.0]))))
         assert repr(agg.rounded(agg.exact_value(bins, totals))) == repr(total)
 
 
@@ -353,8 +354,8 @@ def test_variance_is_exact(values: list[int], sample: bool, unit: int) -> None:
 @given(st.lists(st.floats(-1e100, 1e100), min_size=1, max_size=30))
 def test_variance_of_doubles_is_exact(values: list[float]) -> None:
     array = np.array(values)
-    total = agg.exact_value(*merged([agg.exact_parts(array)]))
-    squares = agg.exact_value(*merged(list(agg.exact_squares_parts(array))))
+    total = agg.exact_value(*merged([exact_parts(array)]))
+    squares = agg.exact_value(*merged(list(exact_squares_parts(array))))
     got = agg.variance_of_doubles(len(values), total, squares)
     assert got == float(statistics.pvariance(list(map(Fraction, values))))
 

@@ -12,7 +12,7 @@ from elf.jobmaster.compile.query import compile as compile_query
 from elf.jobmaster.directory.job_spec import Version
 from elf.jobmaster.plan import codec as plans
 from elf.jobmaster.plan.plan import Plan
-from elf.jobmaster.values.vector import BIGINT, STRING, TIMESTAMP
+from elf.jobmaster.values.sql_types import BIGINT, STRING, TIMESTAMP
 from elf.srt.messages.partial import Part
 
 SECOND = 1_000_000

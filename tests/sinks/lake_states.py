@@ -23,7 +23,7 @@ from elf.jobmaster.plan.plan import (
     WindowSpec,
 )
 from elf.jobmaster.plan.recipe import recipe
-from elf.jobmaster.values.vector import BIGINT, BOOLEAN, DOUBLE, INT, STRING, WINDOW, SqlType
+from elf.jobmaster.values.sql_types import BIGINT, BOOLEAN, DOUBLE, INT, STRING, WINDOW, SqlType
 from elf.jobmaster.windows.result import Lines, PaneState, Revision, StateColumn
 
 MINUTE = 60_000_000

@@ -14,7 +14,7 @@ import pytest
 
 from elf.errors import ElfError, UsageError
 from elf.jobmaster.plan.plan import Call, Column, Literal, WindowSpec
-from elf.jobmaster.values.vector import BIGINT, BOOLEAN, INT, STRING
+from elf.jobmaster.values.sql_types import BIGINT, BOOLEAN, INT, STRING
 from elf.sinks.console.cells import iso
 from elf.sinks.lake import layout, parquet, spark_read
 from elf.sinks.lake.parquet import ParquetSink

@@ -21,8 +21,4 @@ def say(message: str) -> None:
 
 
 def notices(quiet: bool) -> Callable[[str], None]:
-    return _silence if quiet else say
-
-
-def _silence(message: str) -> None:
-    del message
+    return (lambda message: None) if quiet else say

@@ -255,7 +255,8 @@ class Oracle:
             if hits > most[0] or total > most[1]:
                 raise Violation(f"{_name(put)}: {key} has {hits} lines, {most[0]} were written by then")
         rejected = self._unread.counted(*put.covers, now_us)
-        rejected += self._unread.from_before(put.covers[0], now_us, self._retained_us(put.job))
+        if put.lines[2] > rejected and self._unread.numbers:
+            rejected += self._unread.from_before(put.covers[0], now_us, self._retained_us(put.job))
         if put.lines[2] > rejected:
             raise Violation(
                 f"{_name(put)}: {put.lines[2]} lines are counted as rejected, {rejected} were written by then"
@@ -411,10 +412,10 @@ class Oracle:
 
     def _wrong_rejects(self, put: Put) -> str:
         """Compare the count of rejected lines, if no line was lost or counted as late."""
-        if put.lines[3] or self._lossy or self.doubled or self.returned:
+        rejected = self._unread.counted(*put.covers, ALWAYS)
+        if put.lines[2] == rejected or put.lines[3] or self._lossy or self.doubled or self.returned:
             return ""
         retained_us = self._retained_us(put.job)
-        rejected = self._unread.counted(*put.covers, ALWAYS)
         least = rejected - self._unread.may_be_late(*put.covers, retained_us)
         if least <= put.lines[2] <= rejected + self._unread.from_before(put.covers[0], ALWAYS, retained_us):
             return ""

@@ -247,7 +247,7 @@ class World(Places):
         """Submit a job, or a new number of one, at this agent."""
         assert actor.node is not None
         self.notify("job", actor, spec)
-        self._perform(actor, actor.node.submit(spec, self.clock(actor)))
+        self._perform(actor, actor.node.put(spec.item(), self.clock(actor)))
 
     def carry(self, actor: Actor, effects: Sequence[Effect]) -> None:
         """Perform effects of a reader at this host."""

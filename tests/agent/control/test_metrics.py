@@ -123,8 +123,8 @@ def test_figures(host: Any) -> None:
 
 
 def test_a_family_without_samples_is_left_out() -> None:
-    assert exposition(iter([("a", "gauge", "A.", []), ("b", "gauge", "B.", [({}, 0.5)])])) == (
-        "# HELP b B.\n# TYPE b gauge\nb 0.5\n"
+    assert exposition(iter([("a", "A.", []), ("b", "B.", [({}, 0.5)]), ("c_total", "C.", [({}, 2)])])) == (
+        "# HELP b B.\n# TYPE b gauge\nb 0.5\n# HELP c_total C.\n# TYPE c_total counter\nc_total 2\n"
     )
 
 

@@ -77,17 +77,17 @@ def test_follow_refuses_standard_input() -> None:
 
 
 @pytest.mark.process
-def test_once_a_fifo_is_read(tmp_path: Path) -> None:
-    fifo = tmp_path / "fifo"
-    os.mkfifo(fifo)
+def test_once_fifos_are_read_each_from_its_first_line(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        os.mkfifo(tmp_path / name)
     (tmp_path / "line").write_text(LINE)
-    command = [sys.executable, "-m", "elf", "run", "SELECT count(*) AS n FROM access", str(fifo)]
-    with subprocess.Popen(["sh", "-c", "exec cat line > fifo"], cwd=tmp_path) as writer:
+    command = [sys.executable, "-m", "elf", "run", "SELECT count(*) AS n FROM access", "one", "two"]
+    with subprocess.Popen(["sh", "-c", "cat line > one; exec cat line > two"], cwd=tmp_path) as writer:
         try:
-            out = subprocess.run(command, stdout=subprocess.PIPE, timeout=60, check=True).stdout
+            run = subprocess.run(command, stdout=subprocess.PIPE, cwd=tmp_path, timeout=60, check=True)
         finally:
             writer.kill()
-    assert out == b'{"n":1}\n'
+    assert run.stdout == b'{"n":2}\n'
 
 
 def test_what_a_pattern_matches_later_is_named_once_and_folders_are_passed_over(tmp_path: Path) -> None:

@@ -248,23 +248,23 @@ def test_complete_until_is_the_scan_and_backlog_holds_it_back(log: Log) -> None:
         "access", [str(log.path)], start="beginning", block_bytes=1024, line_max=512, grace_s=GRACE_S
     )
 
-    def said() -> tuple[bool, float | None, float | None]:
-        return source.at_end, source.complete_until, source.idle_since
+    def said() -> tuple[bool, float | None]:
+        return source.at_end, source.complete_until
 
     source.scan(10.0)
-    assert said() == (False, None, None)
+    assert said() == (False, None)
     assert source.lag_bytes() == {str(log.path): 200 * 41}
     while source.read(11.0) is not None:
-        assert said() == (False, None, None)
-    assert said() == (True, 10.0, 10.0)
+        assert said() == (False, None)
+    assert said() == (True, 10.0)
     source.scan(12.0)
-    assert said() == (False, None, 10.0)
+    assert said() == (False, None)
     assert source.read(13.0) is None
-    assert said() == (True, 12.0, 10.0)
+    assert said() == (True, 12.0)
     log.append(1)
     source.scan(14.0)
     assert source.read(14.0) is not None
-    assert said() == (False, None, None)
+    assert said() == (False, None)
     source.close()
     source.close()
 

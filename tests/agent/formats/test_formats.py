@@ -10,7 +10,6 @@ import pytest
 
 from elf.agent.formats import formats
 from elf.agent.formats.fields import Convert, Format, type_of
-from elf.agent.formats.layout import columns_of
 from elf.agent.formats.parser import Parser
 from elf.agent.formats.presets import COLUMN_TYPES, PRESETS
 from elf.agent.formats.table import MARK, refreshed
@@ -39,7 +38,7 @@ def test_presets_have_their_own_names_and_resolve_to_themselves() -> None:
 def test_a_column_has_one_type_whichever_field_fills_it(name: str) -> None:
     seen: dict[str, object] = {}
     for field in PRESETS[name].fields:
-        for column in columns_of(field):
+        for column in field.columns:
             type = type_of(field.convert)
             assert seen.setdefault(column, type) == type, (column, field.name)
             assert COLUMN_TYPES.get(column, type) == type, (column, field.name)

@@ -15,7 +15,7 @@ import pytest
 from elf.agent.formats.formats import column_types
 from elf.agent.formats.parser import Parser
 from elf.agent.formats.presets import PRESETS
-from elf.jobmaster.values.vector import TIMESTAMP
+from elf.jobmaster.values.sql_types import TIMESTAMP
 from tests.rigs import paths
 
 GOLDEN = paths.GOLDEN / "formats"

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from elf.agent.formats.fields import Convert, Field, Shape
-from elf.agent.formats.layout import columns_of
 from elf.agent.formats.parser import Parser
 from elf.agent.formats.presets import PRESETS
 
@@ -63,7 +62,7 @@ def lines(name: str, key: str, text: str) -> list[bytes]:
     time = next(field for field in plan.fields if field.column == "time")
     pairs = (
         [(key, text)]
-        if "time" in columns_of(field_of(name, key))
+        if "time" in field_of(name, key).columns
         else [(time.name, TIMES[time.convert]), (key, text)]
     )
     if plan.shape is Shape.LTSV:

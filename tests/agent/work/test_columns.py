@@ -19,7 +19,7 @@ from elf.agent.formats.presets import COLUMN_TYPES
 from elf.agent.work.seen_columns import SeenColumns
 from elf.errors import PeerError
 from elf.jobmaster.directory.job_spec import AgentAdvert, SourceColumns, decode_agent
-from elf.jobmaster.values.vector import BIGINT, MICROS, STRING
+from elf.jobmaster.values.sql_types import BIGINT, MICROS, STRING
 from elf.srt.messages.messages import Item
 from tests.rigs.agents.mesh_rig import FORMAT, Agent, Fleet, line, wait_until
 from tests.rigs.agents.seen import rows_of

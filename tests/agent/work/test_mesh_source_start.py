@@ -240,7 +240,6 @@ def test_lacking_lines_that_are_reported_once_more_are_not_searched_for_as_a_fil
     job.settle()
     slot = (ME, LOST_STATE, 0)
     job.at = job.committed | {slot: Position(0)}
-    log.source.forget(job.id)
     cut = job.read()
     assert cut.spans[slot] == (0, 0, GAP | CLOSED)
     assert cut.caught_up

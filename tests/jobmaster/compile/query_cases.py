@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from elf.jobmaster.values.vector import (
+from elf.jobmaster.values.sql_types import (
     BIGINT,
     BOOLEAN,
     DOUBLE,

@@ -31,7 +31,7 @@ from elf.jobmaster.plan.plan import (
     Reduce,
     WindowSpec,
 )
-from elf.jobmaster.values.vector import (
+from elf.jobmaster.values.sql_types import (
     BIGINT,
     BOOLEAN,
     DOUBLE,

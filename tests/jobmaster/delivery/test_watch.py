@@ -477,4 +477,4 @@ def test_other_watches_of_the_node_are_left_alone(number: int) -> None:
     watcher = Watcher(JOB, ME, 7, PARAMETERS)
     watcher.step(MASTER, Shown(JOB, number, 1, put(1, (1, MASTER, 1))), 0)
     watcher.step(MASTER, Shown(b"K" * 16, 7, 1, put(1, (1, MASTER, 1))), 0)
-    assert not watcher.has_news
+    assert not watcher.take()

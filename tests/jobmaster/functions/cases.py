@@ -14,7 +14,7 @@ from typing import Any
 from elf.cbt._strings import Strings
 from elf.jobmaster.functions.frame import from_list
 from elf.jobmaster.plan.plan import Call, Column, Expression, Literal
-from elf.jobmaster.values.vector import (
+from elf.jobmaster.values.sql_types import (
     BIGINT,
     BOOLEAN,
     DOUBLE,
@@ -23,9 +23,9 @@ from elf.jobmaster.values.vector import (
     TIMESTAMP,
     Kind,
     SqlType,
-    Vector,
     decimal,
 )
+from elf.jobmaster.values.vector import Vector
 
 ROWS = 96
 NAN, INF = float("nan"), float("inf")

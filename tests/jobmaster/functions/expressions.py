@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import product
 
 from elf.jobmaster.plan.plan import Expression, Literal
-from elf.jobmaster.values.vector import (
+from elf.jobmaster.values.sql_types import (
     BIGINT,
     BOOLEAN,
     DOUBLE,

@@ -12,7 +12,8 @@ from elf.jobmaster.compile import query
 from elf.jobmaster.functions.expressions import Cache, evaluate
 from elf.jobmaster.functions.frame import from_list
 from elf.jobmaster.plan.plan import Column
-from elf.jobmaster.values.vector import Kind, SqlType, Vector
+from elf.jobmaster.values.sql_types import Kind, SqlType
+from elf.jobmaster.values.vector import Vector
 from tests.jobmaster.compile.query_cases import COLUMNS, SCALARS, SOURCES
 from tests.jobmaster.functions.cases import plain, shown
 

@@ -18,7 +18,8 @@ from elf.jobmaster.functions.frame import from_list
 from elf.jobmaster.plan.plan import Column, Expression, Literal
 from elf.jobmaster.plan.signatures import check_registered
 from elf.jobmaster.values.conversion import date_of, days_of, double_text, to_double
-from elf.jobmaster.values.vector import BIGINT, BOOLEAN, DOUBLE, INT, MICROS, STRING, Vector, decimal
+from elf.jobmaster.values.sql_types import BIGINT, BOOLEAN, DOUBLE, INT, MICROS, STRING, decimal
+from elf.jobmaster.values.vector import Vector
 from tests.jobmaster.functions.cases import call, long, number, text
 
 PATH, METHOD, STATUS, BYTES = (

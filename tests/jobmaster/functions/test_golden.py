@@ -11,7 +11,8 @@ import pytest
 from elf.jobmaster.functions.expressions import Cache, evaluate
 from elf.jobmaster.plan.plan import Call, Expression
 from elf.jobmaster.plan.signatures import SIGNATURES
-from elf.jobmaster.values.vector import TIMESTAMP, Vector
+from elf.jobmaster.values.sql_types import TIMESTAMP
+from elf.jobmaster.values.vector import Vector
 from tests.jobmaster.functions.cases import ROWS, plain, rows, sql, vectors
 from tests.jobmaster.functions.expressions import expressions
 from tests.rigs import paths

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from elf.jobmaster.plan.plan import Expression
-from elf.jobmaster.values.vector import TIMESTAMP
+from elf.jobmaster.values.sql_types import TIMESTAMP
 from tests.jobmaster.functions.cases import EDGES, plain, rows, shown, sql
 from tests.jobmaster.functions.expressions import expressions
 from tests.jobmaster.functions.test_golden import GOLDEN

@@ -22,7 +22,8 @@ from elf.cbt._strings import Strings
 from elf.cbt.budget import Budget
 from elf.cbt.rows import Rows
 from elf.jobmaster.compile.query import compile as compile_query
-from elf.jobmaster.values.vector import BIGINT, DOUBLE, STRING, TIMESTAMP, SqlType, Vector
+from elf.jobmaster.values.sql_types import BIGINT, DOUBLE, STRING, TIMESTAMP, SqlType
+from elf.jobmaster.values.vector import Vector
 from elf.jobmaster.windows._finish import group_index, sorted_members
 from elf.jobmaster.windows.finish import Members, _order_of, _sort_keys
 from elf.jobmaster.windows.panes import Panes, _counts
@@ -71,10 +72,9 @@ def test_family_rows_find_their_groups_even_under_one_hash(keys: set[Key], rng: 
     assert np.diff(bounds).tolist() == [expected.count(group) for group in range(len(groups))]
 
     lined_up = Members(beside, family)
-    assert lined_up.index().tolist() == sorted(expected)
-    found = [
-        (at, number) for at, number in zip(lined_up.index().tolist(), lined_up.rows.lanes[0], strict=True)
-    ]
+    of_rows = np.repeat(np.arange(len(groups)), lined_up.counts()).tolist()
+    assert of_rows == sorted(expected)
+    found = list(zip(of_rows, lined_up.rows.lanes[0], strict=True))
     assert found == sorted((at, number) for number, at in enumerate(expected))
 
     counted = _counts((family.slice(at, min(at + 3, len(family))) for at in range(0, len(family), 3)), beside)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from elf.cbt.budget import Budget
 from elf.jobmaster.plan.plan import Column, Order
 from elf.jobmaster.values.columns import CellColumn, Texts
-from elf.jobmaster.values.vector import BIGINT, DOUBLE, STRING, SqlType, decimal
+from elf.jobmaster.values.sql_types import BIGINT, DOUBLE, STRING, SqlType, decimal
 from elf.jobmaster.windows import order as ordering
 from elf.jobmaster.windows._order import join_texts, lower_bound, sorted_index
 from elf.jobmaster.windows.order import Layout, Spool, compact, layout_of
