@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from elf.agent.commands.job import NEVER_FINAL, NewJob, compiled, connect, held_job, signed
+from elf.agent.commands.mesh_text import time_text
 from elf.agent.commands.process.streams import say
 from elf.agent.config.names import check_asked, unknown_job
 from elf.agent.control import protocol as w
@@ -18,7 +19,6 @@ from elf.jobmaster.directory.changes import next_boundary
 from elf.jobmaster.directory.job_spec import JobSpec, Mode, Version, decode_job
 from elf.jobmaster.directory.versions import changed, meaning_of, version_of
 from elf.jobmaster.log.schedule import plan_of
-from elf.jobmaster.values.conversion import timestamp_text
 
 MODES: dict[str, Mode] = {"now": "split", "next": "next", "restate": "restate"}
 PREFIX_MIN = 4
@@ -133,7 +133,7 @@ def _change(
         answer = control.one(w.JobChange(item))
     assert isinstance(answer, w.Changed)
     return (
-        f"job {former.name}: version {version.digest} is in force from {timestamp_text(answer.from_us)} UTC on; "
+        f"job {former.name}: version {version.digest} is in force from {time_text(answer.from_us)} UTC on; "
         f"that took {answer.took_us / 1000:.0f} ms"
     )
 
@@ -155,9 +155,9 @@ def _line_text(former: JobSpec, spec: JobSpec) -> str:
         return "from the start of the oldest window that is not final on; agents read the lines of these windows again"
     if spec.mode == "next":
         at_us = next_boundary((former.versions[-1].plan, spec.versions[-1].plan), spec.line_us)
-        return f"from about {timestamp_text(at_us)} UTC on, where windows of both versions begin; no window is cut"
+        return f"from about {time_text(at_us)} UTC on, where windows of both versions begin; no window is cut"
     return (
-        f"from about {timestamp_text(spec.line_us)} UTC on; the window at that time gives two results, one of each version, "
+        f"from about {time_text(spec.line_us)} UTC on; the window at that time gives two results, one of each version, "
         "each for the lines on its side"
     )
 

@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from elf.agent.commands.job_change import running_job
-from elf.agent.commands.mesh_text import as_json, is_table, table_of
+from elf.agent.commands.mesh_text import as_json, is_table, table_of, time_text
 from elf.agent.config import units
 from elf.jobmaster.directory.job_spec import JobSpec
 from elf.jobmaster.directory.known_schedule import KnownSchedule
 from elf.jobmaster.directory.versions import Step, history
-from elf.jobmaster.values.conversion import timestamp_text
 from elf.sinks.console.cells import escape
 
 MODES = {"start": "start", "split": "now", "next": "next", "restate": "restate"}
@@ -92,5 +91,4 @@ def _as_values(step: Step) -> dict[str, Any]:
 
 
 def _time(us: int | None) -> str:
-    """To the millisecond, UTC."""
-    return "-" if not us else timestamp_text(us - us % 1000)
+    return time_text(us) if us else "-"

@@ -11,6 +11,7 @@ import msgspec
 
 from elf.agent.config import units
 from elf.agent.control.protocol import JobLine, Member, Status, TreeNode
+from elf.jobmaster.values.conversion import timestamp_text
 from elf.jobmaster.windows.result import ColumnInfo
 from elf.sinks.console.cells import escape
 from elf.sinks.console.grid import table
@@ -111,6 +112,11 @@ def table_of(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     infos = [ColumnInfo(name, "bigint" if name == "agents" else "string") for name in columns]
     width = os.get_terminal_size().columns if sys.stdout.isatty() else None
     return "\n".join(table(infos, [tuple(row) for row in rows], width=width))
+
+
+def time_text(us: int) -> str:
+    """2015-05-17 10:05:03.25: to the millisecond, UTC."""
+    return timestamp_text(us - us % 1000)
 
 
 def roughly(seconds: float) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from elf.agent.commands.job import connect
+from elf.agent.commands.mesh_text import time_text
 from elf.agent.commands.process.signals import Stop, stop_on_signals
 from elf.agent.commands.process.streams import say
 from elf.agent.config.names import check_asked
@@ -18,7 +19,6 @@ from elf.agent.control.socket import Control
 from elf.errors import PeerError
 from elf.jobmaster.plan.codec import decode
 from elf.jobmaster.plan.plan import Plan
-from elf.jobmaster.values.conversion import timestamp_text
 from elf.jobmaster.windows.result import ColumnInfo, Lines, Sink, Window
 from elf.sinks.console.terminal import new_console
 from elf.srt.codec import wire
@@ -82,7 +82,7 @@ def _windows(control: Control, name: str, stop: Stop) -> Iterator[Window | str |
                 yield _window(name, replace(first, rows=rows), plans)
                 first, rows = None, []
         elif isinstance(answer, w.NewVersion):
-            line = timestamp_text(answer.from_us - answer.from_us % 1000)
+            line = time_text(answer.from_us)
             yield f"job {name}: version {answer.version} is in force from {line} UTC on"
         elif isinstance(answer, w.Done):
             yield answer.text
