@@ -26,7 +26,6 @@ from elf.jobmaster.directory import changes
 from elf.jobmaster.directory.directory import Directory
 from elf.jobmaster.directory.job_spec import JobSpec
 from elf.jobmaster.directory.known_schedule import KnownSchedule
-from elf.jobmaster.log import job_state, schedule
 from elf.jobmaster.log.answers import Answers
 from elf.jobmaster.log.entries import Begin
 from elf.jobmaster.log.job_log import Promise
@@ -62,12 +61,10 @@ from elf.srt.messages.messages import (
     Commit,
     Control,
     Item,
-    Line,
     Message,
     Micros,
     Position,
     Resend,
-    Schedule,
     Slot,
     Span,
 )
@@ -266,20 +263,6 @@ def lanes_again(self: Positions, slot: Slot, span: Span) -> Place:
 
 def by_stamp(self: Directory, item: Item, held: Item) -> bool:
     return item.stamp > held.stamp
-
-
-def from_first_to_last(known: Schedule, version: str, start: Micros, end: Micros) -> tuple[Micros, Micros]:
-    low, until = schedule.interval(known, version)
-    return max(start, min(low, end)), max(start, min(until, end))
-
-
-def of_the_last_part(known: Schedule, of: Line, pane: Micros, low: Micros) -> Micros:
-    begins, until = max(
-        (line.from_us, stop)
-        for line, stop in zip(known, [*(each.from_us for each in known[1:]), 1 << 62], strict=True)
-        if line.version == of.version
-    )
-    return max(begins, pane) if until > low and begins < low else low
 
 
 CANARIES = (
@@ -504,18 +487,6 @@ CANARIES = (
         "the earlier one is forgotten",
         *(Amendments, "reread_from", lambda self, line_us: line_us),
         *(meshes.hurried, range(3)),
-    ),
-    Canary(
-        "Changing a job: a window covers the times of its version within it",
-        "the times from the version's first beginning to its last end",
-        *(job_state, "times_within", from_first_to_last),
-        *(meshes.returns, range(2)),
-    ),
-    Canary(
-        "Lane*: what is discarded is read again, also of an earlier part of a version",
-        "only of its last part",
-        *(schedule, "_reach", of_the_last_part),
-        *(meshes.returns, range(2)),
     ),
     Canary(
         "Changing: no pane is final while a lane is open",

@@ -8,8 +8,41 @@ import pytest
 
 from elf.agent.simulator.run import simulate
 from elf.agent.simulator.scenario.scenario import SECOND, Change, Mode, Scenario
+from elf.jobmaster.log import job_state, schedule
+from elf.srt.messages.messages import Line, Micros, Schedule
+from tests.rigs import canary_meshes as meshes
+from tests.rigs.canary_rules import Canary, without
 from tests.soak.drawn import random_scenario
 
+
+def from_first_to_last(known: Schedule, version: str, start: Micros, end: Micros) -> tuple[Micros, Micros]:
+    low, until = schedule.interval(known, version)
+    return max(start, min(low, end)), max(start, min(until, end))
+
+
+def of_the_last_part(known: Schedule, of: Line, pane: Micros, low: Micros) -> Micros:
+    begins, until = max(
+        (line.from_us, stop)
+        for line, stop in zip(known, [*(each.from_us for each in known[1:]), 1 << 62], strict=True)
+        if line.version == of.version
+    )
+    return max(begins, pane) if until > low and begins < low else low
+
+
+COMEBACKS = (
+    Canary(
+        "Changing a job: a window covers the times of its version within it",
+        "the times from the version's first beginning to its last end",
+        *(job_state, "times_within", from_first_to_last),
+        *(meshes.returns, range(2)),
+    ),
+    Canary(
+        "Lane*: what is discarded is read again, also of an earlier part of a version",
+        "only of its last part",
+        *(schedule, "_reach", of_the_last_part),
+        *(meshes.returns, range(2)),
+    ),
+)
 MODES: tuple[Mode, ...] = ("split", "restate", "next")
 
 
@@ -38,3 +71,15 @@ def with_rollbacks(seed: int) -> Scenario:
 def test_every_window_is_exact_where_a_version_comes_back(seed: int) -> None:
     outcome = simulate(with_rollbacks(seed))
     assert outcome.is_exact, outcome.violation
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("canary", COMEBACKS, ids=[each.rule for each in COMEBACKS])
+def test_without_a_rule_the_simulator_fails(canary: Canary) -> None:
+    for seed in canary.seeds:
+        with without(canary):
+            broken = simulate(canary.mesh(seed)).violation
+        assert simulate(canary.mesh(seed)).violation == ""
+        if broken:
+            return
+    pytest.fail(f"not seen in {len(canary.seeds)} simulations")
