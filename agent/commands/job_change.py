@@ -128,7 +128,7 @@ def _change(
         say(note)
     if update.dry_run:
         return "\n".join(_outlook(former, spec))
-    item = signed(spec, update.keys, held.signed, "update" if update.to is None else "roll back")
+    item = signed(spec, update.keys, held.signed, "roll back" if update.sql is None else "update")
     with connect(agent) as control:
         answer = control.one(w.JobChange(item))
     assert isinstance(answer, w.Changed)

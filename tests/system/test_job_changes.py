@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -189,6 +190,53 @@ def test_no_window_is_cut(fleet: Fleet, at: str) -> None:
         assert parts[-1][1] % 1_000_000 == 0
         starts = Counter(start for _, start in latest(seen))
         assert set(starts.values()) == {1}
+
+
+def test_a_lake_has_each_window_of_each_version(tmp_path: Path) -> None:
+    def lake(number: int) -> str:
+        return '[[sink]]\nname = "lake"\nparquet = "lake"\n' if number == 1 else ""
+
+    with Fleet(tmp_path, 3, more=lake) as fleet:
+        fleet.start_job("hits", SQL, "--sink", "lake")
+        with fleet.watch("hits") as seen:
+            with fleet.traffic():
+                seen.wait_finals(2)
+                fleet.elf("job", "update", "hits", "--sql", ERRORS)
+                second = version(fleet, "hits")
+                seen.wait_finals(2)
+                fleet.elf("job", "rollback", "hits", "--at", "restate", at=2)
+                seen.wait_finals(2)
+            stays_exact(fleet, seen, "hits", WINDOW_S, [second])
+            parts = stretches(fleet, "hits")
+            truth = counted(fleet, parts, lambda digest, status: digest != second or status >= 400, WINDOW_S)
+            since = min(start for _, start in truth) + 1_000_000
+            truth = {key: row for key, row in truth.items() if key[1] >= since and row}
+            folder = fleet.agents[1].folder / "lake"
+
+            def held() -> dict[tuple[str, int], Row]:
+                return {
+                    key: row for key, row in stored(folder).items() if since <= key[1] <= fleet.last_s * 1e6
+                }
+
+            wait_until(lambda: held() == truth, "the lake differs from the logs")
+
+
+def stored(folder: Path) -> dict[tuple[str, int], Row]:
+    """The groups of each window of each version in a lake of `SQL`, by the rule of docs/lake.md."""
+    from pyarrow.parquet import ParquetFile
+
+    best: dict[tuple[str, int], tuple[Any, ...]] = {}
+    rows: dict[tuple[Any, ...], dict[int, tuple[int, int]]] = {}
+    for path in folder.rglob("*.parquet"):
+        (digest,) = (part.removeprefix("version=") for part in path.parts if part.startswith("version="))
+        for row in ParquetFile(path).read().to_pylist():
+            key = digest, round(row["_pane_start"].timestamp() * 1e6)
+            revision = row["_revision_epoch"], row["_revision_node"], row["_revision_n"], row["_digest"]
+            best[key] = max(best.get(key, revision), revision)
+            found = rows.setdefault((*key, *revision), {})
+            if row["_status"] != "withdrawn" and row["status"] is not None:
+                found[row["status"]] = (row["_acc0"], int(row["_acc2"]))
+    return {key: found for key, revision in best.items() if (found := rows[(*key, *revision)])}
 
 
 def test_what_is_refused_changes_nothing(fleet: Fleet) -> None:
