@@ -18,6 +18,7 @@ import typer
 import typer.main
 
 from elf.agent.commands.exits import ended
+from elf.agent.commands.job_app import Agent, ListOutput, TableOrJson, job_app
 from elf.agent.commands.plain_types import use_plain_types
 from elf.agent.commands.run_line import FIELDS, Arguments, Color, Field
 
@@ -37,17 +38,11 @@ agent_app = typer.Typer(
 app.add_typer(agent_app, name="agent")
 mesh_app = typer.Typer(help="The mesh, as the agent on this host sees it.", no_args_is_help=True)
 app.add_typer(mesh_app, name="mesh")
-job_app = typer.Typer(help="Jobs of the mesh: start, stop, list, watch.", no_args_is_help=True)
 app.add_typer(job_app, name="job")
 keys_app = typer.Typer(
     help="Keys of a mesh: make its authority, issue, renew, revoke, show.", no_args_is_help=True
 )
 app.add_typer(keys_app, name="keys")
-
-
-class TableOrJson(StrEnum):
-    table = "table"
-    json = "json"
 
 
 class TextOrJson(StrEnum):
@@ -293,30 +288,6 @@ def _given(context: typer.Context) -> set[str]:
     return {name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"}
 
 
-# Arguments of commands to the mesh.
-Agent = Annotated[
-    Path | None,
-    typer.Option(
-        "--agent",
-        metavar="PATH",
-        envvar="ELF_AGENT",
-        help="Control socket of the agent to ask.",
-        show_default="control.sock in the configured state_dir, else in /run/elf",
-    ),
-]
-JobName = Annotated[str, typer.Argument(metavar="NAME", help="The job.")]
-OperatorKeys = Annotated[
-    Path | None,
-    typer.Option(
-        "--keys", metavar="FILE", envvar="ELF_KEYS", help="The operator's key bundle, to sign with."
-    ),
-]
-ListOutput = Annotated[
-    TableOrJson | None,
-    typer.Option("--output", help="Its form.", show_default="table on a terminal, json in a pipe"),
-]
-
-
 @mesh_app.command("status")
 def mesh_status(output: ListOutput = None, agent: Agent = None) -> None:
     """Members, their state and their problems."""
@@ -346,72 +317,6 @@ def mesh_leave(agent: Agent = None) -> None:
     from elf.agent.commands.mesh import leave_command
 
     typer.echo(leave_command(agent))
-
-
-@job_app.command("start")
-def job_start(
-    name: JobName,
-    sql: Annotated[str, typer.Option(metavar="SQL", help="The question, in Spark SQL.")],
-    source: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="The source: agents that have one of that name take part.",
-            show_default="what FROM says",
-        ),
-    ] = None,
-    lateness: Annotated[
-        str, typer.Option(metavar="SPAN", help="How long a window waits for late lines.")
-    ] = "60s",
-    emit: Annotated[
-        str, typer.Option(metavar="SPAN", help="How often open windows are published.")
-    ] = "250ms",
-    keep: Annotated[
-        str, typer.Option(metavar="SPAN", help="How long a final window takes corrections.")
-    ] = "1h",
-    sink: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="Where windows are kept: a [[sink]] of an agent. Repeatable."),
-    ] = None,
-    keys: OperatorKeys = None,
-    agent: Agent = None,
-) -> None:
-    """Start a job on all agents that follow its source."""
-    from elf.agent.commands.job import NewJob, start_command
-
-    new = NewJob(name, sql, source, lateness, emit, keep, tuple(sink or ()), keys)
-    typer.echo(start_command(new, agent))
-
-
-@job_app.command("stop")
-def job_stop(name: JobName, keys: OperatorKeys = None, agent: Agent = None) -> None:
-    """Stop a job everywhere. What its sinks hold stays."""
-    from elf.agent.commands.job import stop_command
-
-    typer.echo(stop_command(name, keys, agent))
-
-
-@job_app.command("list")
-def job_list(output: ListOutput = None, agent: Agent = None) -> None:
-    """All jobs."""
-    from elf.agent.commands.job import list_command
-
-    typer.echo(list_command(output.value if output else None, agent))
-
-
-@job_app.command("watch")
-def job_watch(
-    name: JobName,
-    windows: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="End after N final windows.")
-    ] = None,
-    output: ListOutput = None,
-    agent: Agent = None,
-) -> None:
-    """Follow a job's windows, open ones as they grow."""
-    from elf.agent.commands.watch import watch_command
-
-    raise typer.Exit(watch_command(name, windows, output.value if output else None, agent))
 
 
 class KeyRole(StrEnum):

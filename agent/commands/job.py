@@ -16,7 +16,7 @@ from elf.agent.config.names import check_asked, check_new, meant, unknown_job
 from elf.agent.control import protocol as w
 from elf.agent.control.socket import Control, socket_path
 from elf.errors import ConfigError, QueryError, UsageError
-from elf.jobmaster.directory.job_spec import JobSpec, Version, decode_job
+from elf.jobmaster.directory.job_spec import JobSpec, decode_job
 from elf.srt.messages.messages import Item
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from elf.jobmaster.plan.plan import Plan
 
 CONFIG = Path("/etc/elf/elf.toml")
+NEVER_FINAL = "without a window nothing is ever final, so a sink would stay empty; add GROUP BY window(time, '1 minute')"
 
 
 class NewJob(msgspec.Struct, frozen=True):
@@ -49,18 +50,18 @@ def start_command(new: NewJob, agent: Path | None) -> str:
     """Start a job everywhere. Returns the line to print. Raises `ElfError`."""
     check_new(new.name)
     with connect(agent) as control:
-        held = _held(control, new.name, columns=True)
+        held = held_job(control, new.name, columns=True)
     former = decode_job(held.item) if held.item is not None else None
-    plan, notes = _plan(new, held)
+    plan, notes = compiled(new, held)
     spec = _spec(new, plan, held, former)
     if former is not None and not former.stopped:
         if _is_same_job(former, spec):
             return f"job {new.name} runs already, with this query; nothing was changed"
         raise UsageError(
-            f"job {new.name} runs already, with another query or other options; stop it first (elf job stop {new.name}), "
-            "or choose another name"
+            f"job {new.name} runs already, with another query or other options; change its query with elf job update {new.name}, "
+            f"stop it first (elf job stop {new.name}), or choose another name"
         )
-    _put(agent, _signed(spec, new.keys, held.signed, "start"))
+    put_job(agent, signed(spec, new.keys, held.signed, "start"))
     for note in notes:
         say(note)
     return f"job {new.name} was started; see its windows with: elf job watch {new.name}"
@@ -70,14 +71,14 @@ def stop_command(name: str, keys: Path | None, agent: Path | None) -> str:
     """Stop a job everywhere. Returns the line to print. Raises `ElfError`."""
     check_asked(name)
     with connect(agent) as control:
-        held = _held(control, name, exists=True)
+        held = held_job(control, name, exists=True)
     if held.item is None:
         raise unknown_job(name, held.names)
     former = decode_job(held.item)
     if former.stopped:
         return f"job {name} was stopped before; nothing was changed"
     spec = msgspec.structs.replace(former, number=former.number + 1, stopped=True)
-    _put(agent, _signed(spec, keys, held.signed, "stop"))
+    put_job(agent, signed(spec, keys, held.signed, "stop"))
     return f"job {name} was stopped"
 
 
@@ -91,18 +92,18 @@ def list_command(output: str | None, agent: Path | None) -> str:
     return job_table(answer.jobs) if is_table(output) else as_json(answer.jobs)
 
 
-def _held(control: Control, name: str, *, exists: bool = False, columns: bool = False) -> w.JobHeld:
+def held_job(control: Control, name: str, *, exists: bool = False, columns: bool = False) -> w.JobHeld:
     answer = control.one(w.JobGet(name, exists, columns))
     assert isinstance(answer, w.JobHeld)
     return answer
 
 
-def _put(agent: Path | None, item: Item) -> None:
+def put_job(agent: Path | None, item: Item) -> None:
     with connect(agent) as control:
         control.one(w.JobPut(item))
 
 
-def _plan(new: NewJob, held: w.JobHeld) -> tuple[Plan, list[str]]:
+def compiled(new: NewJob, held: w.JobHeld) -> tuple[Plan, list[str]]:
     """The plan, compiled here so that no agent ever reads SQL, and notices about columns that not all agents have.
 
     Raises QueryError, UsageError.
@@ -133,24 +134,21 @@ def _check_types(schema: Schema, columns: Sequence[str]) -> None:
 
 def _spec(new: NewJob, plan: Plan, held: w.JobHeld, former: JobSpec | None) -> JobSpec:
     """Raises UsageError."""
-    from elf.jobmaster.plan.codec import digest, encode
+    from elf.jobmaster.directory.versions import started, version_of
 
     lateness_us = _span("--lateness", new.lateness)
     emit_us, keep_us = _span("--emit", new.emit), _span("--keep", new.keep)
     if emit_us < 10_000:
         raise UsageError(f"--emit: expected a duration of at least 10ms, found {new.emit!r}")
     if plan.window is None and new.sinks:
-        raise UsageError(
-            "without a window nothing is ever final, so a sink would stay empty; add GROUP BY window(time, '1 minute') "
-            "to the query, or leave --sink out"
-        )
+        raise UsageError(f"{NEVER_FINAL} to the query, or leave --sink out")
     # Not before the job's last spec, if the clock of its agent was ahead.
     now_us = max(held.now_us, former.since_us if former is not None else 0)
-    return JobSpec(
+    spec = JobSpec(
         new.name,
         former.number + 1 if former is not None else 1,
         plan.source,
-        (Version(digest(plan), encode(plan), new.sql),),
+        (version_of(plan, new.sql),),
         lateness_us=lateness_us,
         keep_us=keep_us,
         sinks=new.sinks,
@@ -158,6 +156,7 @@ def _spec(new: NewJob, plan: Plan, held: w.JobHeld, former: JobSpec | None) -> J
         since_us=now_us,
         emit_us=emit_us,
     )
+    return started(spec)
 
 
 def _span(flag: str, text: str) -> int:
@@ -168,9 +167,17 @@ def _span(flag: str, text: str) -> int:
 
 
 def _is_same_job(former: JobSpec, spec: JobSpec) -> bool:
+    from elf.jobmaster.directory.versions import meaning_of
+
     def asked(one: JobSpec) -> tuple[object, ...]:
-        last = one.versions[-1]
-        return last.digest, one.source, one.lateness_us, one.keep_us, one.emit_us, set(one.sinks)
+        return (
+            meaning_of(one.versions[-1]),
+            one.source,
+            one.lateness_us,
+            one.keep_us,
+            one.emit_us,
+            set(one.sinks),
+        )
 
     return asked(former) == asked(spec)
 
@@ -191,7 +198,7 @@ def _unknown_name(what: str, flag: str, name: str, known: Sequence[str]) -> Usag
     return UsageError(f"{flag}: no agent of the mesh has a {what} {name!r}; {way}")
 
 
-def _signed(spec: JobSpec, keys: Path | None, must: bool, what: str) -> Item:
+def signed(spec: JobSpec, keys: Path | None, must: bool, what: str) -> Item:
     """The job's item, signed with the operator's bundle if one is given. Raises UsageError."""
     if keys is None:
         if must:

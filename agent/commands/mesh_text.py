@@ -11,6 +11,7 @@ import msgspec
 
 from elf.agent.config import units
 from elf.agent.control.protocol import JobLine, Member, Status, TreeNode
+from elf.jobmaster.values.conversion import timestamp_text
 from elf.jobmaster.windows.result import ColumnInfo
 from elf.sinks.console.cells import escape
 from elf.sinks.console.grid import table
@@ -59,7 +60,7 @@ def job_table(jobs: Sequence[JobLine]) -> str:
         for job in jobs
         if job.untimed
     ]
-    return "\n".join([_table(columns, rows), *failing, *untimed])
+    return "\n".join([table_of(columns, rows), *failing, *untimed])
 
 
 def _clipped(sql: str) -> str:
@@ -71,7 +72,7 @@ def status_table(status: Status) -> str:
     """Members, then their problems."""
     columns = ["agent", "id", "state", "address", "roles", "version", "lag", "clock", "memory", "bare", "up"]
     rows = [_member_row(member, member.id == status.me) for member in status.members]
-    lines = [_table(columns, rows)]
+    lines = [table_of(columns, rows)]
     if status.not_asked:
         lines.append(f"{status.not_asked:,} more members, which were not asked")
     lines += [_memory_line(member) for member in status.members if member.id == status.me and member.memory]
@@ -107,10 +108,15 @@ def _memory_line(member: Member) -> str:
     return f"memory of {escape(member.name)}: {held or 'next to nothing'}"
 
 
-def _table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+def table_of(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     infos = [ColumnInfo(name, "bigint" if name == "agents" else "string") for name in columns]
     width = os.get_terminal_size().columns if sys.stdout.isatty() else None
     return "\n".join(table(infos, [tuple(row) for row in rows], width=width))
+
+
+def time_text(us: int) -> str:
+    """2015-05-17 10:05:03.25: to the millisecond, UTC."""
+    return timestamp_text(us - us % 1000)
 
 
 def roughly(seconds: float) -> str:

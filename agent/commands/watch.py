@@ -10,6 +10,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from elf.agent.commands.job import connect
+from elf.agent.commands.mesh_text import time_text
 from elf.agent.commands.process.signals import Stop, stop_on_signals
 from elf.agent.commands.process.streams import say
 from elf.agent.config.names import check_asked
@@ -65,7 +66,7 @@ def _follow(windows: Iterator[Window | str | None], sink: Sink, count: int | Non
 
 
 def _windows(control: Control, name: str, stop: Stop) -> Iterator[Window | str | None]:
-    """Windows; None when no more has come yet; a text at the end of the job."""
+    """Windows; None when no more has come yet; a text where the job's version changes, and at the end of the job."""
     plans: dict[str, Plan] = {}
     first: Put | None = None  # the first part of a window: its fields hold for all parts
     rows: list[tuple[Any, ...]] = []
@@ -80,6 +81,9 @@ def _windows(control: Control, name: str, stop: Stop) -> Iterator[Window | str |
             if not answer.more:
                 yield _window(name, replace(first, rows=rows), plans)
                 first, rows = None, []
+        elif isinstance(answer, w.NewVersion):
+            line = time_text(answer.from_us)
+            yield f"job {name}: version {answer.version} is in force from {line} UTC on"
         elif isinstance(answer, w.Done):
             yield answer.text
             return

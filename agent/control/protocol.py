@@ -13,6 +13,7 @@ import struct
 import msgspec
 
 from elf.jobmaster.directory.job_spec import Name
+from elf.jobmaster.directory.known_schedule import KnownSchedule
 from elf.srt.messages.messages import Item
 
 REQUEST_BYTES_MAX = 2 << 20
@@ -41,12 +42,18 @@ class JobPut(Request, frozen=True, tag=True):
     item: Item
 
 
+class JobChange(Request, frozen=True, tag=True):
+    """A job's new entry with another last version. Answer: `Changed`, once a master has put that version into force."""
+
+    item: Item
+
+
 class JobList(Request, frozen=True, tag=True):
     """All jobs. Answer: `Jobs`."""
 
 
 class JobWatch(Request, frozen=True, tag=True):
-    """A job's windows as they are published. Answers: `Versions` and `Published`, until the command disconnects."""
+    """A job's windows as they are published. Answers: `Versions`, `Published` and `NewVersion`, until the command disconnects."""
 
     name: Name
 
@@ -106,7 +113,8 @@ class HeldSource(msgspec.Struct, frozen=True):
 
 class JobHeld(Answer, frozen=True, tag=True):
     """item: None if there never was such a job. names: of running jobs. sources, sinks: what agents offer. now_us: the
-    agent's clock. signed: whether the mesh takes signed jobs only. schemas: of the sources, if requested."""
+    agent's clock. signed: whether the mesh takes signed jobs only. schemas: of the sources, if requested. schedule: the job's
+    control lines, as a master announced them last; None if the job was never changed."""
 
     item: Item | None
     names: tuple[str, ...]
@@ -115,6 +123,14 @@ class JobHeld(Answer, frozen=True, tag=True):
     now_us: int
     signed: bool
     schemas: dict[str, HeldSource] = {}
+    schedule: KnownSchedule | None = None
+
+
+class Changed(Answer, frozen=True, tag=True):
+    """The job's last version is in force from `from_us` on. took_us: from the request until this agent knew that."""
+
+    from_us: int
+    took_us: int
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -165,6 +181,13 @@ class Versions(Answer, frozen=True, tag=True):
     """Encoded plans by version, for the windows that follow."""
 
     plans: dict[str, bytes]
+
+
+class NewVersion(Answer, frozen=True, tag=True):
+    """The job changes to that version: it is in force from `from_us` on."""
+
+    version: str
+    from_us: int
 
 
 class Published(Answer, frozen=True, tag=True):
@@ -225,8 +248,8 @@ class Status(Answer, frozen=True, tag=True):
     not_asked: int = 0
 
 
-AnyRequest = JobGet | JobPut | JobList | JobWatch | Revoke | MeshStatus | MeshTree | MeshLeave
-AnyAnswer = Done | Failed | JobHeld | Jobs | Versions | Published | Tree | Status
+AnyRequest = JobGet | JobPut | JobChange | JobList | JobWatch | Revoke | MeshStatus | MeshTree | MeshLeave
+AnyAnswer = Done | Failed | JobHeld | Changed | Jobs | Versions | NewVersion | Published | Tree | Status
 
 _encoder = msgspec.msgpack.Encoder()
 _requests = msgspec.msgpack.Decoder(AnyRequest)

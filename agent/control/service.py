@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from elf.agent.config.names import unknown_job
 from elf.agent.control import protocol as w
+from elf.agent.control.changing import NewLines, in_force
 from elf.agent.control.columns import held_columns
 from elf.agent.control.follow import Watcher
 from elf.agent.control.gathering import InMemory, PartStore
@@ -30,6 +31,7 @@ from elf.agent.node.mesh_node import MeshNode, Outer
 from elf.errors import ElfError, PeerError, UsageError
 from elf.jobmaster.delivery.chunks import PAYLOAD_BYTES_MAX
 from elf.jobmaster.directory.directory import Directory
+from elf.jobmaster.directory.job_items import JobItems
 from elf.jobmaster.directory.job_spec import AgentAdvert, JobSpec, ballot_of, decode_agent, decode_job
 from elf.srt.codec.wire import encode
 from elf.srt.messages.compression import decompress
@@ -129,6 +131,11 @@ class ControlService:
             yield self._job_held(request.name, request.columns)
         elif isinstance(request, w.JobPut):
             yield self._put_job(request.item)
+        elif isinstance(request, w.JobChange):
+            began_us = self._host.clock_us()
+            self._put_job(request.item)
+            from_us = await in_force(self._directory, decode_job(request.item))
+            yield w.Changed(from_us, max(0, self._host.clock_us() - began_us))
         elif isinstance(request, w.JobList):
             yield w.Jobs(tuple(self._lines(await self._health())))
         elif isinstance(request, w.Revoke):
@@ -162,6 +169,7 @@ class ControlService:
             self._host.clock_us(),
             self._host.is_signed,
             schemas,
+            JobItems(self._directory, job_id(name)).schedule(),
         )
 
     def _put_job(self, item: Item) -> w.Done:
@@ -245,12 +253,15 @@ class ControlService:
         await self._wait_for_job(name)
         job, sent = self._spec(name).id, set[str]()
         number = next(self._numbers)
+        changes = NewLines(self._directory, job)
         watcher = Watcher(job, self._host.node.id, number, self._host.node.parameters, self._new_store)
         with self._exchange(number, watcher) as exchange:
             while not self._spec(name).stopped:
                 await self._drive(exchange)
                 if watcher.is_refused:
                     raise ElfError(f"job {name!r} has too many watchers already; end one of them")
+                if (line := changes.take()) is not None:
+                    yield w.NewVersion(line.version, line.from_us)
                 for put, parts in watcher.take_parts():
                     if put.version not in sent and (plans := self._plans(job)):
                         sent |= plans.keys()

@@ -416,12 +416,16 @@ class Run(Mesh):
 
     def _next_spec(self, fault: s.Change, rival: int) -> JobSpec:
         spec, job = self.specs[fault.job], self.scenario.jobs[fault.job]
-        count = len(spec.versions)
-        version = version_of(job.windows[(count + rival) % len(job.windows)], count + 100 * rival)
+        count = spec.number
+        if fault.back and len(spec.versions) > 1:
+            version = spec.versions[-2]
+            self.oracle.came_back.add((spec.id, version.digest))
+        else:
+            version = version_of(job.windows[(count + rival) % len(job.windows)], count + 100 * rival)
         return msgspec.structs.replace(
             spec,
             number=spec.number + 1,
-            versions=(*spec.versions, version),
+            versions=(*(each for each in spec.versions if each.digest != version.digest), version),
             mode=fault.mode,
             line_us=EPOCH_US + self.world.now_us,
         )

@@ -33,6 +33,21 @@ class Version(msgspec.Struct, frozen=True, array_like=True, gc=False):
     text: Annotated[str, Meta(max_length=64 << 10)]
 
 
+CHANGES_MAX = 64
+"""Changes of a job that its spec remembers: 3 KiB."""
+
+
+class Change(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A change of a job, for its history: the number of the spec that made it, the version that it brought, and how. asked_us:
+    the time of the command. from_us: the control line, if the next change knew it; 0: unknown."""
+
+    number: Number
+    version: Annotated[str, Meta(min_length=1, max_length=64)]
+    mode: Literal["start", "split", "restate", "next"]
+    asked_us: Number
+    from_us: Number = 0
+
+
 class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A job as the operator signed it.
 
@@ -57,6 +72,7 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     stopped: bool = False
     since_us: Number = 0
     emit_us: Number = 0
+    changes: Annotated[tuple[Change, ...], Meta(max_length=CHANGES_MAX)] = ()
 
     @property
     def id(self) -> bytes:

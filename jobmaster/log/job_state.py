@@ -46,7 +46,16 @@ from elf.jobmaster.log.entries import (
 )
 from elf.jobmaster.log.job_log import ProvenBallots, proved
 from elf.jobmaster.log.positions import Positions, PositionsState
-from elf.jobmaster.log.schedule import AFTER_ALL, BEFORE_ALL, Shape, in_force, interval, plan_of, speaks_for
+from elf.jobmaster.log.schedule import (
+    AFTER_ALL,
+    BEFORE_ALL,
+    Shape,
+    in_force,
+    interval,
+    plan_of,
+    speaks_for,
+    times_within,
+)
 from elf.jobmaster.log.state_rows import RowPiece, StateRows
 from elf.jobmaster.windows.lanes import LINE_OPS, lane_count
 from elf.jobmaster.windows.panes import Panes
@@ -163,12 +172,12 @@ class JobState:
 
     def covers(self, version: str, start: Micros) -> tuple[Micros, Micros]:
         """The event times that a window covers: a control line, or the job's beginning, may cut it short."""
-        low, until = interval(self.schedule, version)
-        low = max(low, self.positions.since_us)
-        size = self.shape(version).size_us
+        since, size = self.positions.since_us, self.shape(version).size_us
         if not size:
-            return low, until
-        return max(start, min(low, start + size)), max(start, min(until, start + size))
+            low, until = interval(self.schedule, version)
+            return max(low, since), until
+        low, until = times_within(self.schedule, version, start, start + size)
+        return max(low, min(since, start + size)), until
 
     def is_past(self, version: str, start: Micros) -> bool:
         """Whether lines that the window covers are dropped: then the window stays as it was published last. The same holds for a

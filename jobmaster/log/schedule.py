@@ -83,6 +83,21 @@ def interval(schedule: Schedule, version: str) -> tuple[Micros, Micros]:
     return schedule[first].from_us, until
 
 
+def times_within(schedule: Schedule, version: str, start: Micros, end: Micros) -> tuple[Micros, Micros]:
+    """The times of [start, end) at which a version is in force: the outer bounds, if it came back within them; an empty interval
+    at one of the ends if it is in force at none of them. Raises KeyError. O(lines)."""
+    first, _ = interval(schedule, version)
+    until = [*(line.from_us for line in schedule[1:]), AFTER_ALL]
+    spans = [
+        (line.from_us, stop)
+        for line, stop in zip(schedule, until, strict=True)
+        if line.version == version and line.from_us < end and start < stop
+    ]
+    if not spans:
+        return (end, end) if first >= end else (start, start)
+    return max(start, spans[0][0]), min(end, spans[-1][1])
+
+
 def speaks_for(schedule: Schedule, version: str, start: Micros, end: Micros) -> bool:
     """Whether a version is in force at some time of [start, end). O(lines)."""
     until = [*(line.from_us for line in schedule[1:]), AFTER_ALL]

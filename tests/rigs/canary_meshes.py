@@ -160,6 +160,19 @@ def hurried(seed: int) -> s.Scenario:
     return mesh(seed, faults, weather=Weather(delay_us=10_000, jitter_us=10_000))
 
 
+def returns(seed: int) -> s.Scenario:
+    """A version gives way to another and comes back, within its last window or later."""
+    rng = Random(seed)
+    job = s.Job(start_us=2 * SECOND, windows=("3 seconds", "2 seconds"), lateness_us=SECOND)
+    faults: list[s.AnyFault] = []
+    at = s.CALM_US
+    for number in range(4):
+        mode: s.Mode = rng.choice(("split", "split", "restate"))
+        faults.append(s.Change(at_us=at, host=rng.randrange(6), job=0, mode=mode, back=number > 0))
+        at += rng.choice((300, 800, 1_700)) * MS
+    return mesh(seed, faults, jobs=(job,))
+
+
 def rivals(seed: int) -> s.Scenario:
     """Two operators change the job at the same time."""
     rng = Random(seed)

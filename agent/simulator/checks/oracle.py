@@ -137,6 +137,8 @@ class Oracle:
         """Sinks that may have been away for longer than windows are retained."""
         self.forgotten: set[Window] = set()
         """Windows of sinks that came back empty."""
+        self.came_back: set[tuple[JobId, str]] = set()
+        """Versions that left and came back: their windows may cover less than all times between their bounds."""
         self.lateness_us: dict[JobId, Micros] = {}
         self.keep_us: dict[JobId, Micros] = {}
         self._ahead_us = max(server.ahead_us for server in servers)
@@ -230,7 +232,7 @@ class Oracle:
             self.finals += 1
         else:
             self.revisions += 1
-        if put.agents_reporting == put.agents_expected:
+        if put.agents_reporting == put.agents_expected and (put.job, put.version) not in self.came_back:
             self._check_least(put, published, now_us)
 
     def _check_form(self, put: Put, published: Groups) -> None:
@@ -333,11 +335,12 @@ class Oracle:
         return range(low - low % stretch.slide_us, high, stretch.slide_us)
 
     def _wrong(self, log: Log, stretch: Stretch, start: Micros, now_us: int, sink: NodeId) -> str:
-        low, high = max(start, stretch.from_us), min(start + stretch.size_us, stretch.to_us)
-        if low >= high:
+        parts = _within(log.schedule, stretch.version, start, start + stretch.size_us)
+        if not parts:
             return ""
+        low, high = parts[0][0], parts[-1][1]
         key = (sink, log.job, stretch.version, start)
-        truth, put = self.written(low, high, now_us), self.last.get(key)
+        truth, put = self._written_in(parts, now_us), self.last.get(key)
         is_past = log.is_past(stretch.version, start)
         if put is None or (put.status == "withdrawn" and not truth):
             may_lack = (
@@ -357,7 +360,30 @@ class Oracle:
             return ""
         if put.covers != (low, high):
             return f"{_name(put)}: covers {put.covers}, in the schedule it covers {(low, high)}"
-        return self._wrong_rows(log, put, truth)
+        return self._wrong_rows(log, put, truth) if len(parts) == 1 else self._wrong_parts(put, truth)
+
+    def _written_in(self, parts: Sequence[tuple[Micros, Micros]], now_us: int) -> Groups:
+        """All lines of these times that were written by `now_us`."""
+        found: Groups = {}
+        for low, high in parts:
+            for key, (hits, total) in self.written(low, high, now_us).items():
+                known = found.get(key, (0, 0))
+                found[key] = known[0] + hits, known[1] + total
+        return found
+
+    def _wrong_parts(self, put: Put, truth: Groups) -> str:
+        """A window that its version left and came back to within its bounds: the lines of both its parts, and no others."""
+        if put.status == "open":
+            return f"{_name(put)}: in the end open, {put.agents_reporting} of {put.agents_expected} agents"
+        published, whole = groups_of(put), put.agents_reporting == put.agents_expected
+        is_exact = whole and not (self.gone or self._lossy or self.doubled or self.returned)
+        for key in sorted({**published, **truth}):
+            has, most = published.get(key, (0, 0)), truth.get(key, (0, 0))
+            if has[0] > most[0] or has[1] > most[1] or (is_exact and has != most):
+                return (
+                    f"{_name(put)}: in the end {key} has {has} (lines, bytes) in parts, the logs have {most}"
+                )
+        return ""
 
     def _wrong_rows(self, log: Log, put: Put, truth: Groups) -> str:
         published, whole = groups_of(put), put.agents_reporting == put.agents_expected
@@ -466,6 +492,14 @@ def _read(file: VirtualFile) -> NDArray[np.bool_]:
 def _is_first_final(before: Put, put: Put) -> bool:
     """Whether `put`, final in its master's log, replaces an open window of a master that lacks that log."""
     return before.status == "open" and put.status != "open" and put.ballot > before.revision[:2]
+
+
+def _within(
+    schedule: Sequence[Stretch], version: str, start: Micros, end: Micros
+) -> list[tuple[Micros, Micros]]:
+    """The times of [start, end) at which a version is in force, in order."""
+    met = [(max(start, each.from_us), min(end, each.to_us)) for each in schedule if each.version == version]
+    return [(low, high) for low, high in met if low < high]
 
 
 def _speaks(schedule: Sequence[Stretch], version: str, start: Micros, end: Micros) -> bool:

@@ -121,12 +121,14 @@ class Part(Fault, frozen=True, kw_only=True, tag=True):
 
 
 class Change(Fault, frozen=True, kw_only=True, tag=True):
-    """The job's next version is submitted at that host; with `rival`, another one with the same number at the next host."""
+    """The job's next version is submitted at that host; with `rival`, another one with the same number at the next host; with
+    `back`, the version before the present one comes back."""
 
     host: int
     job: int
     mode: Mode
     rival: bool = False
+    back: bool = False
 
 
 FailPoint = Literal["message", "tick", "cut", "settle", "restore", "entry", "encode"]

@@ -480,11 +480,17 @@ def _parts(
         if len(taken) == 1
         else tuple(np.concatenate(columns) for columns in zip(*taken, strict=True))
     )
-    parts = {}
+    masks: dict[str, Bools] = {}
     for number, line in enumerate(schedule):
         mine = event >= max(line.from_us, since_us, 1)
         if number + 1 < len(schedule):
             mine &= event < schedule[number + 1].from_us
+        if line.version in masks:  # the version came back
+            mine |= masks[line.version]
+        masks[line.version] = mine
+    parts = {}
+    for line in {line.version: line for line in schedule}.values():
+        mine = masks[line.version]
         count = np.count_nonzero(mine)
         if count == len(event):
             parts[line.version] = rows(line)(event, key, sizes, rejected)

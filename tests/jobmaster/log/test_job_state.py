@@ -31,7 +31,15 @@ from elf.jobmaster.log.entries import (
 )
 from elf.jobmaster.log.job_state import JobState, StateSnapshot
 from elf.jobmaster.log.positions import Place
-from elf.jobmaster.log.schedule import Shape, in_force, lane_from, next_number, with_line, without_past
+from elf.jobmaster.log.schedule import (
+    Shape,
+    in_force,
+    lane_from,
+    next_number,
+    times_within,
+    with_line,
+    without_past,
+)
 from elf.jobmaster.master.window_rule import Coverage, Progress
 from elf.jobmaster.windows.lanes import LINE_OPS, group_ops
 from elf.srt.messages.ids import job_id
@@ -406,6 +414,38 @@ def test_lanes_reach_back_to_the_start_of_divided_panes() -> None:
     assert lane_from(again, shapes, T0 + 38 * SECOND) == T0 + 30 * SECOND, (
         "a version that came back within its pane"
     )
+
+
+def test_a_window_covers_the_times_of_its_version_within_it() -> None:
+    one, other, again = line(1, 0), line(2, T0 + 5, "7 seconds"), line(3, T0 + 30)
+    schedule = (one, other, again)
+    assert again.version == one.version
+
+    def of_first(start: int, end: int) -> tuple[int, int]:
+        low, until = times_within(schedule, one.version, T0 + start, T0 + end)
+        return low - T0, until - T0
+
+    assert of_first(-10, 0) == (-10, 0)
+    assert of_first(0, 10) == (0, 5), "it comes back only after this window"
+    assert of_first(10, 20) == (10, 10), "at none of these times"
+    assert of_first(20, 40) == (30, 40)
+    assert of_first(0, 40) == (0, 40), "it comes back within: the outer bounds"
+    assert times_within((other, again), one.version, T0, T0 + 10) == (T0 + 10, T0 + 10)
+    assert times_within(schedule, other.version, T0, T0 + 40) == (T0 + 5, T0 + 30)
+    with pytest.raises(KeyError):
+        times_within((other,), one.version, T0, T0 + 10)
+
+
+def test_a_result_does_not_change_where_its_version_comes_back_after_it() -> None:
+    state = new_state()
+    version = state.schedule[0].version
+    add(state, ControlEntry(line(2, T0 + 5 * SECOND, "7 seconds"), T0 + 5 * SECOND, (2, b"")))
+    cut = state.covers(version, T0)
+    assert cut == (T0, T0 + 5 * SECOND)
+    add(state, ControlEntry(line(3, T0 + 3 * SIZE), T0 + 3 * SIZE, (3, b"")))
+    assert state.schedule[-1].version == version
+    assert state.covers(version, T0) == cut
+    assert state.covers(version, T0 + 3 * SIZE) == (T0 + 3 * SIZE, T0 + 4 * SIZE)
 
 
 def test_numbers_of_two_masters_never_meet() -> None:

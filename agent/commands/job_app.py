@@ -1,0 +1,189 @@
+"""The commands `elf job …`, and the options that they share with `elf mesh …`.
+
+Everything but typer is imported by the command that needs it, so that help is quick.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+job_app = typer.Typer(help="Jobs of the mesh: start, change, stop, list, watch.", no_args_is_help=True)
+
+
+class TableOrJson(StrEnum):
+    table = "table"
+    json = "json"
+
+
+# Arguments of commands to the mesh.
+Agent = Annotated[
+    Path | None,
+    typer.Option(
+        "--agent",
+        metavar="PATH",
+        envvar="ELF_AGENT",
+        help="Control socket of the agent to ask.",
+        show_default="control.sock in the configured state_dir, else in /run/elf",
+    ),
+]
+JobName = Annotated[str, typer.Argument(metavar="NAME", help="The job.")]
+OperatorKeys = Annotated[
+    Path | None,
+    typer.Option(
+        "--keys", metavar="FILE", envvar="ELF_KEYS", help="The operator's key bundle, to sign with."
+    ),
+]
+ListOutput = Annotated[
+    TableOrJson | None,
+    typer.Option("--output", help="Its form.", show_default="table on a terminal, json in a pipe"),
+]
+
+
+@job_app.command("start")
+def job_start(
+    name: JobName,
+    sql: Annotated[str, typer.Option(metavar="SQL", help="The question, in Spark SQL.")],
+    source: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="The source: agents that have one of that name take part.",
+            show_default="what FROM says",
+        ),
+    ] = None,
+    lateness: Annotated[
+        str, typer.Option(metavar="SPAN", help="How long a window waits for late lines.")
+    ] = "60s",
+    emit: Annotated[
+        str, typer.Option(metavar="SPAN", help="How often open windows are published.")
+    ] = "250ms",
+    keep: Annotated[
+        str, typer.Option(metavar="SPAN", help="How long a final window takes corrections.")
+    ] = "1h",
+    sink: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Where windows are kept: a [[sink]] of an agent. Repeatable."),
+    ] = None,
+    keys: OperatorKeys = None,
+    agent: Agent = None,
+) -> None:
+    """Start a job on all agents that follow its source."""
+    from elf.agent.commands.job import NewJob, start_command
+
+    new = NewJob(name, sql, source, lateness, emit, keep, tuple(sink or ()), keys)
+    typer.echo(start_command(new, agent))
+
+
+class At(StrEnum):
+    now = "now"
+    next = "next"
+    restate = "restate"
+
+
+ChangeAt = Annotated[
+    At,
+    typer.Option(
+        "--at",
+        help="From which time on: now; the next window; or all windows that are not final, whose lines are read again.",
+    ),
+]
+ExpectVersion = Annotated[
+    str | None,
+    typer.Option(metavar="V", help="Change nothing unless this is the job's version, or its first digits."),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would change, and change nothing.")]
+
+
+@job_app.command("update")
+def job_update(
+    name: JobName,
+    sql: Annotated[str, typer.Option(metavar="SQL", help="Its new question, over the same source.")],
+    at: ChangeAt = At.now,
+    expect_version: ExpectVersion = None,
+    dry_run: DryRun = False,
+    keys: OperatorKeys = None,
+    agent: Agent = None,
+) -> None:
+    """Change the question of a running job, on all its agents.
+
+    Every line counts in one version, the one in force at the line's time.
+    """
+    from elf.agent.commands.job_change import Update, update_command
+
+    update = Update(name, sql, None, at.value, expect_version, dry_run, keys)
+    typer.echo(update_command(update, agent))
+
+
+@job_app.command("rollback")
+def job_rollback(
+    name: JobName,
+    to: Annotated[
+        str | None,
+        typer.Option(
+            metavar="V",
+            help="An earlier version, or its first digits: see elf job history.",
+            show_default="the one before the present one",
+        ),
+    ] = None,
+    at: ChangeAt = At.now,
+    expect_version: ExpectVersion = None,
+    dry_run: DryRun = False,
+    keys: OperatorKeys = None,
+    agent: Agent = None,
+) -> None:
+    """Give a running job an earlier version again."""
+    from elf.agent.commands.job_change import Update, rollback_command
+
+    update = Update(name, None, to, at.value, expect_version, dry_run, keys)
+    typer.echo(rollback_command(update, agent))
+
+
+@job_app.command("history")
+def job_history(name: JobName, output: ListOutput = None, agent: Agent = None) -> None:
+    """The versions of a job, oldest first."""
+    from elf.agent.commands.job_history import history_command
+
+    typer.echo(history_command(name, output.value if output else None, agent))
+
+
+@job_app.command("show")
+def job_show(name: JobName, output: ListOutput = None, agent: Agent = None) -> None:
+    """A job as it is now: its question, version and options."""
+    from elf.agent.commands.job_history import show_command
+
+    typer.echo(show_command(name, output.value if output else None, agent))
+
+
+@job_app.command("stop")
+def job_stop(name: JobName, keys: OperatorKeys = None, agent: Agent = None) -> None:
+    """Stop a job everywhere. What its sinks hold stays."""
+    from elf.agent.commands.job import stop_command
+
+    typer.echo(stop_command(name, keys, agent))
+
+
+@job_app.command("list")
+def job_list(output: ListOutput = None, agent: Agent = None) -> None:
+    """All jobs."""
+    from elf.agent.commands.job import list_command
+
+    typer.echo(list_command(output.value if output else None, agent))
+
+
+@job_app.command("watch")
+def job_watch(
+    name: JobName,
+    windows: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="End after N final windows.")
+    ] = None,
+    output: ListOutput = None,
+    agent: Agent = None,
+) -> None:
+    """Follow a job's windows, open ones as they grow."""
+    from elf.agent.commands.watch import watch_command
+
+    raise typer.Exit(watch_command(name, windows, output.value if output else None, agent))

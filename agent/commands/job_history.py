@@ -1,0 +1,94 @@
+"""`elf job history` and `elf job show`: the versions of a job, and what it is now."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from elf.agent.commands.job_change import running_job
+from elf.agent.commands.mesh_text import as_json, is_table, table_of, time_text
+from elf.agent.config import units
+from elf.jobmaster.directory.job_spec import JobSpec
+from elf.jobmaster.directory.known_schedule import KnownSchedule
+from elf.jobmaster.directory.versions import Step, history
+from elf.sinks.console.cells import escape
+
+MODES = {"start": "start", "split": "now", "next": "next", "restate": "restate"}
+"""As `elf job update --at` calls them."""
+
+
+def history_command(name: str, output: str | None, agent: Path | None) -> str:
+    """The versions of a job, oldest first, as text. Raises `ElfError`."""
+    spec, held = running_job(name, agent)
+    steps = history(spec, held.schedule)
+    if not is_table(output):
+        return as_json([_as_values(step) for step in steps])
+    columns = ["version", "at", "asked", "in force from", "state", "query"]
+    rows = [
+        (
+            step.version,
+            MODES[step.mode],
+            _time(step.asked_us),
+            _time(step.from_us),
+            "stopped" if spec.stopped and step.state == "in force" else step.state,
+            " ".join(step.sql.split()) or "-",
+        )
+        for step in steps
+    ]
+    return table_of(columns, rows)
+
+
+def show_command(name: str, output: str | None, agent: Path | None) -> str:
+    """A job as it is now, as text. Raises `ElfError`."""
+    spec, held = running_job(name, agent)
+    values = _job(spec, held.schedule)
+    if not is_table(output):
+        return as_json(values)
+    rows = [
+        ("job", escape(spec.name)),
+        ("state", values["state"]),
+        ("version", values["version"]),
+        ("in force", f"from {_time(values['from_us'])} on" if values["from_us"] else "not yet"),
+        ("source", escape(spec.source)),
+        ("since", _time(spec.since_us)),
+        ("lateness", units.duration_text(spec.lateness_us)),
+        ("emit", units.duration_text(spec.emit_us) if spec.emit_us else "the mesh's"),
+        ("keep", units.duration_text(spec.keep_us)),
+        ("sinks", escape(", ".join(spec.sinks)) or "none"),
+        ("query", escape(" ".join(spec.versions[-1].text.split()))),
+    ]
+    return "\n".join(f"{title:<10}{text}" for title, text in rows)
+
+
+def _job(spec: JobSpec, known: KnownSchedule | None) -> dict[str, Any]:
+    last = spec.versions[-1]
+    step = history(spec, known)[-1]
+    return {
+        "name": spec.name,
+        "state": "stopped" if spec.stopped else "running",
+        "version": last.digest,
+        "from_us": step.from_us,
+        "number": spec.number,
+        "source": spec.source,
+        "since_us": spec.since_us,
+        "lateness_us": spec.lateness_us,
+        "emit_us": spec.emit_us,
+        "keep_us": spec.keep_us,
+        "sinks": list(spec.sinks),
+        "sql": last.text,
+    }
+
+
+def _as_values(step: Step) -> dict[str, Any]:
+    return {
+        "version": step.version,
+        "at": MODES[step.mode],
+        "asked_us": step.asked_us,
+        "from_us": step.from_us,
+        "state": step.state,
+        "sql": step.sql,
+    }
+
+
+def _time(us: int | None) -> str:
+    return time_text(us) if us else "-"

@@ -1,0 +1,157 @@
+"""The versions of a job: how a spec gets another one, and what became of the earlier ones. Pure.
+
+A version is a plan without the query's text, so that two texts of one meaning are one version. The text is beside it, for people.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+from msgspec.structs import replace
+
+from elf.errors import UsageError
+from elf.jobmaster.directory.job_spec import (
+    BODY_BYTES_MAX,
+    CHANGES_MAX,
+    Change,
+    JobSpec,
+    Mode,
+    Version,
+)
+from elf.jobmaster.directory.known_schedule import KnownSchedule
+from elf.jobmaster.log.schedule import Shape, plan_of
+from elf.jobmaster.plan.codec import digest, encode
+from elf.jobmaster.plan.plan import Plan
+from elf.srt.messages.messages import Micros
+
+VERSIONS_MAX = 16
+
+
+def version_of(plan: Plan, text: str) -> Version:
+    """The plan as a version of a job."""
+    bare = replace(plan, sql="")
+    return Version(digest(bare), encode(bare), text)
+
+
+def meaning_of(version: Version) -> str:
+    """Equal for versions of one meaning, also for those whose digest has the text in it, as older agents made them."""
+    return digest(replace(plan_of(version.plan), sql=""))
+
+
+def started(spec: JobSpec) -> JobSpec:
+    """A job that starts, with its start as the first entry of its history."""
+    return replace(spec, changes=(Change(spec.number, spec.versions[-1].digest, "start", spec.since_us),))
+
+
+def changed(
+    spec: JobSpec, version: Version, mode: Mode, now_us: Micros, known: KnownSchedule | None
+) -> JobSpec:
+    """The job's next spec, in which `version` comes into force at `now_us` or, by `mode`, near it.
+
+    Of two versions with one digest only the last remains. The oldest versions whose windows are past retention are left out, as
+    many as it takes. Raises UsageError if that is not enough.
+    """
+    others = [each for each in spec.versions if each.digest != version.digest]
+    needed = _needed(spec, now_us, known)
+    change = Change(spec.number + 1, version.digest, mode, now_us)
+    changes = (*_with_lines(spec, known), change)[-CHANGES_MAX:]
+    while True:
+        new = replace(
+            spec,
+            number=spec.number + 1,
+            versions=(*others, version),
+            mode=mode,
+            line_us=now_us,
+            changes=changes,
+        )
+        if len(new.versions) <= VERSIONS_MAX and len(new.encode()) <= BODY_BYTES_MAX:
+            return new
+        past = next((each for each in others if each.digest not in needed), None)
+        if past is None:
+            raise UsageError(
+                f"job {spec.name} was changed too often: windows of {len(others)} versions can still take corrections; change it "
+                "later, or stop it and start it with a shorter --keep"
+            )
+        others.remove(past)
+
+
+def _needed(spec: JobSpec, now_us: Micros, known: KnownSchedule | None) -> set[str]:
+    """The versions whose windows may still be published or revised. The log drops lines that were replaced before retention,
+    which is up to twice `keep_us` behind; the announced schedule still has them."""
+    if known is None:
+        return {spec.versions[-1].digest}
+    longest_us = max(Shape.of(plan_of(version.plan)).size_us for version in spec.versions)
+    retained_us = now_us - 2 * spec.keep_us - spec.lateness_us - longest_us
+    ends = [line.from_us for line in known.lines[1:]]
+    lines = zip(known.lines, [*ends, now_us], strict=True)
+    return {line.version for line, end in lines if end > retained_us} | {spec.versions[-1].digest}
+
+
+class Step(msgspec.Struct, frozen=True):
+    """A change in a job's history. asked_us: the time of the command, and from_us: the control line; None if unknown. sql: "" if
+    the spec has dropped that version.
+
+    state: "in force"; "replaced" by a later one; "superseded": a later one's control line is not after its own, or came before it
+    had any; "waits" to come into force.
+    """
+
+    version: str
+    mode: Literal["start", "split", "restate", "next"]
+    asked_us: Micros | None
+    from_us: Micros | None
+    state: Literal["in force", "replaced", "superseded", "waits"]
+    sql: str
+
+
+def history(spec: JobSpec, known: KnownSchedule | None) -> list[Step]:
+    """The job's changes, oldest first. known: the schedule that a master announced last, if any."""
+    texts = {version.digest: version.text for version in spec.versions}
+    changes = _with_lines(spec, known)
+    current = max((at for at, change in enumerate(changes) if change.from_us), default=0)
+    return [
+        Step(
+            change.version,
+            change.mode,
+            change.asked_us or None,
+            change.from_us or None,
+            _state(changes, at, current),
+            texts.get(change.version, ""),
+        )
+        for at, change in enumerate(changes)
+    ]
+
+
+def _state(
+    changes: tuple[Change, ...], at: int, current: int
+) -> Literal["in force", "replaced", "superseded", "waits"]:
+    if at == current:
+        return "in force"
+    if at == len(changes) - 1:
+        return "waits"
+    from_us = changes[at].from_us
+    later = [change.from_us for change in changes[at + 1 :] if change.from_us]
+    return "replaced" if from_us and from_us < min(later, default=0) else "superseded"
+
+
+def _with_lines(spec: JobSpec, known: KnownSchedule | None) -> tuple[Change, ...]:
+    """The spec's changes with their control lines, as far as the schedule has them: both are in the order of time."""
+    changes = list(spec.changes)
+    if not changes:  # the spec is of an agent that kept no history
+        changes = [Change(spec.number, version.digest, spec.mode, 0) for version in spec.versions]
+        changes[0] = replace(changes[0], mode="start")
+    if changes[0].mode == "start":
+        changes[0] = replace(changes[0], from_us=spec.since_us)
+    lines = list(known.lines) if known is not None and known.number >= changes[0].number else []
+    for at in range(len(changes) - 1, -1, -1):
+        if lines and lines[-1].version == changes[at].version:
+            line = lines.pop()
+            changes[at] = replace(changes[at], from_us=line.from_us or changes[at].from_us)
+    return tuple(changes)
+
+
+def line_of(spec: JobSpec, known: KnownSchedule | None) -> Micros | None:
+    """The control line of the spec's last version, once a master has announced it; None before."""
+    if known is None or known.number != spec.number or known.lines[-1].version != spec.versions[-1].digest:
+        return None
+    return known.lines[-1].from_us

@@ -1,0 +1,178 @@
+"""The versions of a job: what another change makes of a spec, and what its history says."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from elf.agent.formats.presets import COLUMN_TYPES
+from elf.errors import UsageError
+from elf.jobmaster.compile.query import compile as compile_query
+from elf.jobmaster.directory.job_spec import CHANGES_MAX, Change, JobSpec, Version, decode_job
+from elf.jobmaster.directory.known_schedule import KnownLine, KnownSchedule
+from elf.jobmaster.directory.versions import (
+    VERSIONS_MAX,
+    changed,
+    history,
+    line_of,
+    meaning_of,
+    started,
+    version_of,
+)
+from elf.jobmaster.plan import codec
+
+SECOND = 1_000_000
+T0 = 1_700_000_000 * SECOND
+HOUR = 3600 * SECOND
+
+
+def text_of(status: int) -> str:
+    return f"SELECT window, count(*) AS n FROM access WHERE status > {status} GROUP BY window(time, '10 seconds')"
+
+
+def version(status: int) -> Version:
+    return version_of(compile_query(text_of(status), {"access": COLUMN_TYPES}), text_of(status))
+
+
+A, B, C = version(1), version(2), version(3)
+
+
+def spec(first: Version = A) -> JobSpec:
+    return started(JobSpec("hits", 7, "access", (first,), since_us=T0, line_us=T0))
+
+
+def known(number: int, *lines: tuple[Version, int]) -> KnownSchedule:
+    return KnownSchedule(number, b"", tuple(KnownLine(each.digest, at) for each, at in lines))
+
+
+def states(job: JobSpec, schedule: KnownSchedule | None) -> list[tuple[str, int | None, str]]:
+    names = {A.digest: "A", B.digest: "B", C.digest: "C"}
+    return [(names[step.version], step.from_us, step.state) for step in history(job, schedule)]
+
+
+# Versions.
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        text_of(1).lower(),
+        f"-- the same\n{text_of(1)}",
+        text_of(1).replace("10 seconds", "10 second").replace(" FROM", "\n   FROM"),
+        text_of(1).replace("count(*)", "COUNT(1)"),
+    ],
+)
+def test_texts_of_one_meaning_are_one_version(text: str) -> None:
+    plan = compile_query(text, {"access": COLUMN_TYPES})
+    assert version_of(plan, text) == msgspec.structs.replace(A, text=text)
+
+
+def test_an_older_agents_version_has_the_same_meaning() -> None:
+    plan = compile_query(text_of(1), {"access": COLUMN_TYPES})
+    older = Version(codec.digest(plan), codec.encode(plan), text_of(1))
+    assert older.digest != A.digest
+    assert meaning_of(older) == meaning_of(A) == A.digest != meaning_of(B)
+
+
+def test_a_changed_spec_is_the_next_one_and_can_be_read() -> None:
+    job = changed(spec(), B, "restate", T0 + HOUR, None)
+    assert (job.number, job.versions, job.mode, job.line_us) == (8, (A, B), "restate", T0 + HOUR)
+    assert job.changes == (
+        Change(7, A.digest, "start", T0, T0),
+        Change(8, B.digest, "restate", T0 + HOUR),
+    )
+    assert decode_job(job.item()) == job
+
+
+def test_a_version_that_comes_back_moves_to_the_end() -> None:
+    job = changed(spec(), B, "split", T0 + 1, None)
+    job = changed(job, A, "split", T0 + 2, known(8, (A, 0), (B, T0 + 1)))
+    assert job.versions == (B, A)
+    assert decode_job(job.item()) == job
+
+
+def test_only_versions_whose_windows_are_past_are_left_out() -> None:
+    job, lines = spec(version(0)), [(version(0), 0)]
+    for number in range(1, 40):
+        at = T0 + number * HOUR
+        job = changed(job, version(number), "split", at, known(job.number, *lines[-64:]))
+        lines.append((version(number), at))
+    assert len(job.versions) == VERSIONS_MAX
+    assert [each.digest for each in job.versions] == [each.digest for each, _ in lines[-VERSIONS_MAX:]]
+
+
+def test_too_many_changes_within_retention_are_refused() -> None:
+    job, lines = spec(version(0)), [(version(0), 0)]
+    for number in range(1, VERSIONS_MAX):
+        job = changed(job, version(number), "split", T0 + number, known(job.number, *lines))
+        lines.append((version(number), T0 + number))
+    with pytest.raises(UsageError, match="changed too often"):
+        changed(job, version(99), "split", T0 + 99, known(job.number, *lines))
+    back = changed(job, version(3), "split", T0 + 99, known(job.number, *lines))
+    assert len(back.versions) == VERSIONS_MAX, "a version that comes back needs no room"
+    later = changed(job, version(99), "split", T0 + 3 * HOUR, known(job.number, *lines))
+    assert later.versions == (*job.versions[1:], version(99))
+
+
+def test_the_history_is_bounded() -> None:
+    job = spec()
+    for number in range(2 * CHANGES_MAX):
+        job = changed(job, (B, A)[number % 2], "split", T0 + number + 1, None)
+    assert len(job.changes) == CHANGES_MAX
+    assert len(history(job, None)) == CHANGES_MAX
+
+
+# History.
+
+
+def test_a_job_that_was_never_changed() -> None:
+    assert states(spec(), None) == [("A", T0, "in force")]
+    (step,) = history(spec(), None)
+    assert (step.mode, step.asked_us, step.sql) == ("start", T0, text_of(1))
+
+
+def test_a_change_waits_until_its_line_is_announced() -> None:
+    job = changed(spec(), B, "next", T0 + 5, None)
+    assert states(job, None) == [("A", T0, "in force"), ("B", None, "waits")]
+    assert line_of(job, None) is None
+    schedule = known(8, (A, 0), (B, T0 + 9))
+    assert states(job, schedule) == [("A", T0, "replaced"), ("B", T0 + 9, "in force")]
+    assert line_of(job, schedule) == T0 + 9
+
+
+def test_an_older_schedule_is_no_answer() -> None:
+    job = changed(spec(), B, "split", T0 + 5, None)
+    again = changed(changed(job, A, "split", T0 + 6, None), B, "split", T0 + 7, None)
+    assert line_of(again, known(8, (A, 0), (B, T0 + 5))) is None
+    assert line_of(again, known(10, (A, 0), (B, T0 + 5), (A, T0 + 6), (B, T0 + 7))) == T0 + 7
+
+
+def test_control_lines_of_earlier_changes_stay_known() -> None:
+    job = changed(spec(), B, "split", T0 + 5, None)
+    job = changed(job, A, "split", T0 + HOUR, known(8, (A, 0), (B, T0 + 5)))
+    assert states(job, known(9, (B, T0 + 5), (A, T0 + HOUR))) == [
+        ("A", T0, "replaced"),
+        ("B", T0 + 5, "replaced"),
+        ("A", T0 + HOUR, "in force"),
+    ]
+
+
+def test_what_left_no_result_is_superseded() -> None:
+    job = changed(spec(), B, "next", T0 + 5, None)
+    job = changed(job, C, "restate", T0 + 6, known(8, (A, 0), (B, T0 + 9)))
+    assert states(job, known(9, (A, 0), (C, T0 + 3))) == [
+        ("A", T0, "replaced"),
+        ("B", T0 + 9, "superseded"),
+        ("C", T0 + 3, "in force"),
+    ]
+
+
+def test_the_schedule_of_an_earlier_life_of_the_job_does_not_count() -> None:
+    assert states(spec(), known(6, (A, 0), (B, T0 - 9))) == [("A", T0, "in force")]
+
+
+def test_a_spec_without_a_history() -> None:
+    """As an older agent wrote it."""
+    job = msgspec.structs.replace(spec(), changes=(), versions=(A, B), mode="next", number=8)
+    schedule = known(8, (A, 0), (B, T0 + 9))
+    assert states(job, schedule) == [("A", T0, "replaced"), ("B", T0 + 9, "in force")]
