@@ -123,7 +123,7 @@ def _trace_the_job(note: Callable[..., None]) -> None:
     _before(Succession, "_promise", lambda core, now: note("promises"))
     _before(Succession, "_raise", lambda core, record, now: note("log"))
     _before(JobSeat, "_serve", lambda seat, serve, now: note("serves"))
-    _before(Watchers, "_send_window", lambda watchers, to, watcher, put, nbytes: note("told", to))
+    _before(Watchers, "_send_window", lambda watchers, watcher, put, nbytes: note("told", watcher.to))
 
     def committed(master: Master, entries: Any, now: int) -> None:
         if any(isinstance(entry, Accept) for _, entry in entries):

@@ -6,6 +6,7 @@ import glob
 import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
@@ -105,13 +106,21 @@ def distinct(paths: Sequence[Input], notices: Callable[[str], None]) -> list[Inp
 
 
 def _equal(path: Path, other: Path) -> bool:
-    """Whether two files have the same uncompressed content, as far as it can be read; stops at the first difference."""
+    """Whether two files have the same uncompressed content; stops at the first difference. False if one of them is damaged."""
     view = memoryview(bytearray(COMPARE_BYTES))
-    with reading(os.fspath(path)) as one, reading(os.fspath(other)) as two:
-        while (data := exactly(one, view)) == exactly(two, view):
+    with suppress(SourceError), reading(os.fspath(path)) as one, reading(os.fspath(other)) as two:
+        while (data := _whole(one, view)) == _whole(two, view):
             if not data:
                 return True
     return False
+
+
+def _whole(content: Content, view: memoryview) -> bytes:
+    """As `exactly`. Raises SourceError where the content is damaged."""
+    count = 0
+    while count < len(view) and (got := content.readinto(view[count:])):
+        count += got
+    return bytes(view[:count])
 
 
 def read(
