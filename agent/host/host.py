@@ -370,9 +370,10 @@ class Host:
         )
 
     def _problems(self) -> list[str]:
-        found = (
-            [self.single_instance.problem] if self.single_instance.rival is not None else self.seeds.problems
-        )
+        if self.single_instance.rival is not None:
+            found = [self.single_instance.problem]
+        else:
+            found = self.seeds.problems(self.node.overlay.is_member)
         for node, text in self.transport.twins.items():
             found.append(text if node == self.node.id else f"{self.peers.name_of(node)}: {text}")
         if self.node.is_aside:

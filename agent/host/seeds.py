@@ -61,13 +61,14 @@ class Seeds:
             if seed.contact is None or seed.contact.id != self._me
         ]
 
-    @property
-    def problems(self) -> list[str]:
-        """Problems of seeds that have not answered, a line each."""
+    def problems(self, is_member: Callable[[NodeId], bool]) -> list[str]:
+        """Problems of seeds that have not answered, a line each. A seed that became a member otherwise, for it dialed this agent,
+        has none, although its next answer may be half a minute away."""
         return [
             f"seed {seed.problem or f'{seed.address.endpoint}: no answer yet'}"
             for seed in self.all
-            if not seed.has_answered and not (seed.contact is not None and seed.contact.id == self._me)
+            if not seed.has_answered
+            and not (seed.contact is not None and (seed.contact.id == self._me or is_member(seed.contact.id)))
         ]
 
     async def _pursue(self, seed: Seed, tried: asyncio.Event) -> None:

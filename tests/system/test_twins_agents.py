@@ -173,7 +173,10 @@ def test_who_was_stopped_and_replaced_gives_way_and_is_itself_again_when_the_oth
                     assert f"127.0.0.1:{twin.port}" in problems(a1)
                 for each in fleet.agents:
                     wait_until(partial(is_itself, each, a1), f"not itself again at {each.name}")
-                assert ONE_KEY not in problems(a1)
+                # The others show that they refused it until it has dialed each of them.
+                wait_until(
+                    lambda: f"{a1.port}, which is refused" not in problems(a1), "still said to be refused"
+                )
                 had = len(lake_files(a1))
                 wait_until(lambda: len(lake_files(a1)) > had, "its lake gets nothing")
             assert fleet.settled(seen) == fleet.counted()
