@@ -105,7 +105,7 @@ class TreeAgainstDict(RuleBasedStateMachine):
         self.budget.close()
 
 
-TestTreeAgainstDict = TreeAgainstDict.TestCase
+TestTreeAgainstDict = pytest.mark.slow(TreeAgainstDict.TestCase)
 TestTreeAgainstDict.settings = settings(
     derandomize=True, max_examples=60, stateful_step_count=25, deadline=None
 )

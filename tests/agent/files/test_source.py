@@ -121,6 +121,7 @@ def test_each_line_once_with_the_agent_down_between_any_two_steps(
                 assert sorted(reader.lines) == log.written, (down, up, blocks)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_restarting_before_every_block(log: Log, scenario: str) -> None:
     reader = Reader(str(log.folder / "access.log*"))

@@ -191,6 +191,7 @@ def numbers(lines: list[bytes]) -> list[int]:
     return sorted(int(line[:8]) for line in lines)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("restart_every", [1_000_000, 3])
 @pytest.mark.parametrize("pattern", ["access.log*", "access.log"])
 @pytest.mark.parametrize(

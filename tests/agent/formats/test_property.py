@@ -50,6 +50,7 @@ def test_any_w3c_header_gives_fields(names: bytes) -> None:
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=200, derandomize=True, deadline=None)
 @given(st.binary(max_size=400))
 def test_any_sample_is_a_format_or_one_line_of_error(sample: bytes) -> None:

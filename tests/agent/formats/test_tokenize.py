@@ -262,6 +262,7 @@ lines = st.lists(
 profile = settings(max_examples=100, derandomize=True, deadline=None, database=None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wide", [True, False])
 def test_generated_lines_give_what_a_regular_expression_gives(wide: bool) -> None:
     parser = Parser(COMBINED, COLUMNS, wide=wide)

@@ -84,6 +84,7 @@ def test_the_job_is_exact_after_it_and_no_other_notices() -> None:
     assert raised > 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("on", ["message", "tick", "entry"])
 def test_over_bytes_too(on: s.FailPoint) -> None:
     """Records are encoded within the guard, and a new seat starts with those that are read back."""
@@ -92,6 +93,7 @@ def test_over_bytes_too(on: s.FailPoint) -> None:
     assert run.bugs.raised > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["Bundle", "Append"])
 @pytest.mark.parametrize("once", [True, False])
 def test_what_cannot_be_encoded_is_that_jobs_failure_alone(kind: str, once: bool) -> None:
@@ -119,6 +121,7 @@ def published(scenario: s.Scenario) -> dict[tuple[str, int], int]:
     return found
 
 
+@pytest.mark.slow
 def test_windows_of_other_jobs_are_not_later() -> None:
     plain, beside = published(mesh()), published(mesh(bug("tick", "Master"), bug("message", "Bundle")))
     assert plain.keys() == beside.keys()
@@ -153,6 +156,7 @@ def vacant(run: Run) -> list[str]:
     ]
 
 
+@pytest.mark.slow
 def test_the_place_stays_and_attempts_become_rare() -> None:
     """No other node takes over; waits of 0.2, 0.4, 0.8, 1.6, 3, 3, … seconds."""
     trouble = bug("tick", "Master", until_us=60 * SECOND)
@@ -234,6 +238,7 @@ def test_a_lack_of_memory_or_disk_counts_against_no_neighbour(error: Exception, 
     assert vacancy.reason == reason
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("error", "reason"),
     [

@@ -361,6 +361,7 @@ def test_random_histories_are_exact(seed: int, tmp_path: Path) -> None:
     history(seed, tmp_path, rejects=0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_random_histories_with_lost_disks_are_exact(seed: int, tmp_path: Path) -> None:
     """Without rejected lines, of which many are alike: after all is lost, files are distinguished by their first lines."""

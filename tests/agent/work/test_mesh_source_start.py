@@ -163,6 +163,7 @@ def test_an_agent_that_lost_its_disk_resumes_at_the_jobs_positions(server: Serve
     check_exact(job, server.files)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
 def test_whatever_happens_only_later_lines_count(seed: int, tmp_path: Path) -> None:
     rng = random.Random(seed)

@@ -42,6 +42,7 @@ def test_a_quiet_mesh_is_exact() -> None:
     exact(s.Scenario(seed=1, hosts=3, jobs=(job,), parameters=QUICK, traffic=TRAFFIC))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_random_faults_are_exact(seed: int) -> None:
     scenario = random_scenario(seed)

@@ -446,6 +446,7 @@ def test_of_a_too_large_window_the_first_rows_are_sent_and_the_number_left_out()
     assert came.left_out == rows - len(came.rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", [0.0, 0.2])
 @pytest.mark.parametrize("seed", range(6))
 def test_a_large_window_arrives_whole_in_parts_and_no_revisions_are_mixed(seed: int, loss: float) -> None:

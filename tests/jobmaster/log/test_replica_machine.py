@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TypeGuard
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -338,7 +339,7 @@ class ReplicaAgainstLists(RuleBasedStateMachine):
         )
 
 
-TestReplicaAgainstLists = ReplicaAgainstLists.TestCase
+TestReplicaAgainstLists = pytest.mark.slow(ReplicaAgainstLists.TestCase)
 TestReplicaAgainstLists.settings = settings(
     max_examples=200, stateful_step_count=50, derandomize=True, deadline=None
 )

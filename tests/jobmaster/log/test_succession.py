@@ -85,6 +85,7 @@ CANARIES: list[tuple[str, Any, str, Any]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "name", "broken"), [each[1:] for each in CANARIES], ids=[each[0] for each in CANARIES]
 )

@@ -22,6 +22,7 @@ def run(mesh: Mesh, steps: int) -> None:
     mesh.rig.master.check()
 
 
+@pytest.mark.slow
 @given(seed=seeds)
 @settings(max_examples=40, derandomize=True, deadline=None)
 def test_every_window_equals_one_pass_over_all_lines(seed: int) -> None:
@@ -31,6 +32,7 @@ def test_every_window_equals_one_pass_over_all_lines(seed: int) -> None:
     mesh.finish()
 
 
+@pytest.mark.slow
 @given(seed=seeds)
 @settings(max_examples=30, derandomize=True, deadline=None)
 def test_every_window_equals_one_pass_when_masters_die(seed: int) -> None:
@@ -57,6 +59,7 @@ def test_no_result_mixes_two_versions(mode: str, seed: int, at: int) -> None:
     assert len(mesh.rig.state.schedule) <= 2
 
 
+@pytest.mark.slow
 @given(seed=seeds, places=st.lists(st.integers(1, 60 * SECOND), min_size=2, max_size=3))
 @settings(max_examples=30, derandomize=True, deadline=None)
 def test_changes_while_lanes_are_open_and_masters_die(seed: int, places: list[int]) -> None:

@@ -103,6 +103,7 @@ def test_old_bytes_stay_readable() -> None:
 # Bytes from any peer.
 
 
+@pytest.mark.slow
 @every_kind
 def test_changed_bytes_are_refused_or_a_message(kind: type[Message]) -> None:
     rng = Random(f"change {kind.__name__}")

@@ -178,7 +178,7 @@ class LinkAgainstQueue(RuleBasedStateMachine):
             assert side.delivered == posted
 
 
-TestLinkAgainstQueue = LinkAgainstQueue.TestCase
+TestLinkAgainstQueue = pytest.mark.slow(LinkAgainstQueue.TestCase)
 TestLinkAgainstQueue.settings = settings(
     max_examples=150, stateful_step_count=40, derandomize=True, deadline=None
 )

@@ -65,6 +65,7 @@ def test_without_answers_it_is_the_first_node_and_retries_quietly() -> None:
     assert overlay.next_hop(second) == second
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_nodes_join_leave_crash_and_restart_and_the_ring_is_found_again(seed: int) -> None:
     mesh = Mesh(seed, loss=0.02)

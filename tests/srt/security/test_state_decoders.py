@@ -87,6 +87,7 @@ class TestNotes:
         finally:
             source.close()
 
+    @pytest.mark.slow
     def test_other_bytes_begin_anew_with_a_notice(self, log: Log) -> None:
         path, rng = log.state / "source-access", Random(1)
         good = path.read_bytes()
@@ -96,6 +97,7 @@ class TestNotes:
             said = self.reopened(log, data)
             assert data == good or any("damaged; files are identified again" in text for text in said)
 
+    @pytest.mark.slow
     def test_values_that_no_agent_writes_begin_anew_or_are_worked_with(self, log: Log) -> None:
         """Altered values with a correct checksum."""
         good = (log.state / "source-access").read_bytes()[len(MAGIC) + 4 :]
@@ -104,6 +106,7 @@ class TestNotes:
             data = changed(good, rng)
             self.reopened(log, MAGIC + zlib.crc32(data).to_bytes(4) + data)
 
+    @pytest.mark.slow
     def test_each_value_replaced_by_any_other(self, log: Log) -> None:
         good = msgspec.msgpack.decode(
             (log.state / "source-access").read_bytes()[len(MAGIC) + 4 :], strict=False

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -415,7 +416,7 @@ class ReducerAgainstLists(RuleBasedStateMachine):
         assert {child for child in heard if Hold(JOB, False) in heard[child]} == self.holding
 
 
-TestReducerAgainstLists = ReducerAgainstLists.TestCase
+TestReducerAgainstLists = pytest.mark.slow(ReducerAgainstLists.TestCase)
 TestReducerAgainstLists.settings = settings(
     max_examples=200, stateful_step_count=60, derandomize=True, deadline=None
 )
