@@ -146,6 +146,7 @@ class End:
             address_of=lambda node: self.address or None,
             deliver=self._deliver,
             notice=self._notice,
+            instance=1,
         )
         self.transport.start()
 

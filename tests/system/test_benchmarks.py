@@ -90,6 +90,12 @@ def test_a_masters_death_is_told_phase_by_phase() -> None:
     assert "refused 0, suspect" in told
 
 
+def test_an_edge_is_measured_beside_libzmq() -> None:
+    told = run("edge.py", "--smoke", "--runs", "1")
+    rates = [line for line in told.splitlines() if " MB/s, " in line and "thousand frames/s" in line]
+    assert [line.split()[0] for line in rates] == ["libzmq", "sent", "link"] * 2
+
+
 @pytest.mark.skipif(None in (NGINX, shutil.which("wrk")), reason="nginx or wrk is not installed")
 def test_an_agent_beside_nginx_counts_every_answer() -> None:
     told = run("beside_nginx.py", "--smoke")
