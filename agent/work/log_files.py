@@ -188,8 +188,13 @@ class LogFiles:
             return
         file = self.source.files()[generation]
         line = self._first_line(file)
-        if note is None and file.state.done and not is_read and line is not None:
-            original = self._original_of(file, line)
+        if note is None and file.state.done and not is_read:
+            try:
+                original = self._original_of(file, line) if line is not None else None
+            except FileNotFoundError:
+                line = original = None
+            if line is None:
+                return  # A rotation renames it at this moment: the next look decides whether it is a copy.
             if original is not None:
                 self.notes.copies[generation] = original.generation
                 self.is_dirty = True
@@ -203,7 +208,7 @@ class LogFiles:
                 self.notes.begin_behind(note, file.state.base, note.ordinal)
 
     def _original_of(self, copy: Followed, line: bytes) -> FileNote | None:
-        """The file in which the source has already read all of this copy."""
+        """The file in which the source has already read all of this copy. Raises FileNotFoundError if the copy has just moved."""
         alike = self.notes.alike(line)
         if len(alike) > 1:
             files = self.source.files()

@@ -59,7 +59,10 @@ def inode_of(descriptor: int) -> Inode:
 
 
 def holds(copy: Followed, original: Followed) -> bool:
-    """Whether a file holds what was read of another one, or its start, if copied before the last lines came. O(file)."""
+    """Whether a file holds what was read of another one, or its start, if copied before the last lines came. O(file).
+
+    Raises FileNotFoundError if the copy is not at its path now.
+    """
     if not original.state.offset:
         return False
     try:
@@ -67,6 +70,8 @@ def holds(copy: Followed, original: Followed) -> bool:
             if seek(content, original.state):
                 return True
             return isinstance(content, Plain) and is_start_of(content.descriptor, copy.size, original.state)
+    except FileNotFoundError:
+        raise
     except (OSError, SourceError):
         return False
 

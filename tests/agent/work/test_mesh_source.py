@@ -9,8 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from elf.agent.files.content import Content
+from elf.agent.files.follow import Followed
 from elf.agent.formats.batch import Batch
+from elf.agent.work import log_files, rescan
 from elf.agent.work.job_rows import Before, JobRows
+from elf.agent.work.rescan import open_known
 from elf.srt.messages.messages import Position
 from tests.rigs.mesh_log_rig import SECOND, START_S, Job, Log, Server, check_exact, line_of, plan_of, time_of
 
@@ -208,6 +212,42 @@ def test_rows_begin_where_event_time_reached_what_is_asked_for(server: Server, t
     assert start > server.log.stat().st_size // 2
     job.settle()
     check_exact(job, server.files)
+
+
+@pytest.mark.parametrize("alike", [1, 2])
+def test_an_archive_that_is_renamed_while_it_is_recognised_stays_a_copy(
+    server: Server, log: Log, monkeypatch: pytest.MonkeyPatch, alike: int
+) -> None:
+    """The agent held the log open and missed its first renaming; the next rotation renames the archive at the wrong moment."""
+    server.rejects = 0.0
+    ahead, behind = (Job(log, ONE, name=name) for name in (b"a", b"b"))
+    server.write(50)
+    if alike == 2:  # an earlier log with the same first line, so that content must decide
+        server.finish_line()
+        earlier = [server.files[0][0], server._line()]
+        server.log.with_name("access.log.9").write_bytes(b"".join(line + b"\n" for line in earlier))
+        server.files.insert(0, earlier)
+    ahead.read()
+    server.rotate()
+    server.compress()
+    archive = server.log.with_name("access.log.1.gz")
+    opens: list[str] = []
+
+    def opened(file: Followed) -> Content:
+        opens.append(file.path)
+        if opens.count(str(archive)) == alike and archive.exists():
+            archive.rename(archive.with_name("access.log.2.gz"))
+        return open_known(file)
+
+    for module in (log_files, rescan):
+        monkeypatch.setattr(module, "open_known", opened)
+    server.write(20)
+    ahead.settle()
+    assert not archive.exists()
+    behind.settle()
+    assert not ahead.gaps + behind.gaps
+    for job in (ahead, behind):
+        check_exact(job, server.files)
 
 
 def test_old_archives_are_not_read(server: Server, log: Log) -> None:
