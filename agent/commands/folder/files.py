@@ -25,7 +25,7 @@ def jobs_of(folder: Path, label: str) -> tuple[list[NewJob], list[str]]:
     """The jobs of a folder's files, by name, and the errors, at most one of each file. A job is called as its file says, else
     as its file is called. Raises UsageError for a folder without job files."""
     try:
-        paths = sorted(path for path in folder.iterdir() if path.suffix in SUFFIXES)
+        paths = sorted(path for path in folder.iterdir() if _is_job_file(path))
     except OSError as error:
         raise UsageError(f"-f: {folder}: {error.strerror}") from error
     if not paths:
@@ -42,6 +42,10 @@ def jobs_of(folder: Path, label: str) -> tuple[list[NewJob], list[str]]:
         if former is not job and former.file is not None:
             errors.append(f"{path}: job {job.name} is also in {former.file.path}; a job has one file")
     return [jobs[name] for name in sorted(jobs)], errors
+
+
+def _is_job_file(path: Path) -> bool:
+    return path.suffix in SUFFIXES and not path.name.startswith(".")
 
 
 def _job(path: Path, label: str) -> NewJob:

@@ -201,6 +201,14 @@ def test_a_failure_keeps_jobs_from_being_stopped_and_others_from_nothing(
     ]
     assert error == "2 of 4 jobs are not as the folder says; apply it again"
     assert set(agent.running) == {"a", "c", "gone"}
+    (text,), error = until_error(folder, json=True, prune=True, yes=True)
+    assert [(job["name"], job["error"]) for job in json.loads(text)["jobs"]] == [
+        ("b", "it fails"),
+        ("gone", "it runs on, since not all else was done"),
+        ("a", None),
+        ("c", None),
+    ]
+    assert error.startswith("2 of 4 jobs")
     agent.failing = set()
     assert actions(folder, prune=True, yes=True) == {
         "a": "unchanged",

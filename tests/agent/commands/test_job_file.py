@@ -226,6 +226,7 @@ def write(folder: Path, **files: str) -> Path:
 
 def test_a_folders_files_are_its_jobs(tmp_path: Path) -> None:
     write(tmp_path, b_toml=TOML, a_sql=SQL, notes_md="no job")
+    (tmp_path / ".hidden.sql").write_text("no job")
     jobs, errors = jobs_of(tmp_path, "web")
     assert errors == []
     assert [(job.name, job.label, job.lateness_us) for job in jobs] == [
