@@ -18,7 +18,7 @@ import typer
 import typer.main
 
 from elf.agent.commands.exits import ended
-from elf.agent.commands.job_app import Agent, ListOutput, TableOrJson, job_app
+from elf.agent.commands.job_app import Agent, ListOutput, TableOrJson, TextOrJson, job_app
 from elf.agent.commands.plain_types import use_plain_types
 from elf.agent.commands.run_line import FIELDS, Arguments, Color, Field
 
@@ -43,11 +43,6 @@ keys_app = typer.Typer(
     help="Keys of a mesh: make its authority, issue, renew, revoke, show.", no_args_is_help=True
 )
 app.add_typer(keys_app, name="keys")
-
-
-class TextOrJson(StrEnum):
-    text = "text"
-    json = "json"
 
 
 class TreeForm(StrEnum):

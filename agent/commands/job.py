@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from elf.agent.commands.process.streams import say
 from elf.agent.config import units
+from elf.agent.config.job_file import EMIT_US, KEEP_US, LATENESS_US, JobFile, read_job_file
 from elf.agent.config.names import check_asked, check_new, meant, unknown_job
+from elf.agent.config.toml_values import read_duration, read_emit
 from elf.agent.control import protocol as w
 from elf.agent.control.socket import Control, socket_path
 from elf.errors import ConfigError, QueryError, UsageError
@@ -22,22 +24,67 @@ from elf.srt.messages.messages import Item
 if TYPE_CHECKING:
     from elf.agent.control.columns import Schema
     from elf.jobmaster.plan.plan import Plan
+    from elf.srt.security.certificates import Keys
 
 CONFIG = Path("/etc/elf/elf.toml")
 NEVER_FINAL = "without a window nothing is ever final, so a sink would stay empty; add GROUP BY window(time, '1 minute')"
 
 
+FLAGS = {
+    "sql": "--sql",
+    "source": "--source",
+    "lateness": "--lateness",
+    "emit": "--emit",
+    "keep": "--keep",
+    "sinks": "--sink",
+}
+"""An option of a job, as job files call it -> as commands call it."""
+
+
 class NewJob(msgspec.Struct, frozen=True):
-    """The arguments of `elf job start`."""
+    """A job as a command or a job file asks for it. label: of the folder that has its file."""
 
     name: str
     sql: str
     source: str | None = None
-    lateness: str = "60s"
-    emit: str = "250ms"
-    keep: str = "1h"
+    lateness_us: int = LATENESS_US
+    emit_us: int = EMIT_US
+    keep_us: int = KEEP_US
     sinks: tuple[str, ...] = ()
-    keys: Path | None = None
+    file: JobFile | None = None
+    label: str = ""
+
+    def place(self, option: str) -> str:
+        """Where that option was given, for a message."""
+        return self.file.place(option) if self.file is not None else FLAGS[option]
+
+
+def new_job(name: str, path: Path | None, flags: Mapping[str, Any]) -> NewJob:
+    """The job of a command's arguments. flags: option -> its text, None if it was not given. Raises UsageError."""
+    given = {option: text for option, text in flags.items() if text is not None}
+    if path is not None:
+        if given:
+            option = next(iter(given))
+            raise UsageError(
+                f"{FLAGS[option]}: with -f the file says this; leave {FLAGS[option]} out, and write {option} in {path}"
+            )
+        return job_of_file(read_job_file(path), name)
+    if "sql" not in given:
+        raise UsageError("expected a query (--sql SQL), or a job file (-f FILE)")
+    readers = {"lateness": read_duration, "emit": read_emit, "keep": read_duration}
+    spans = {f"{key}_us": _span(key, read, given[key]) for key, read in readers.items() if key in given}
+    job = NewJob(name, given["sql"], given.get("source"), sinks=tuple(given.get("sinks", ())))
+    return msgspec.structs.replace(job, **spans)
+
+
+def job_of_file(file: JobFile, name: str, label: str = "") -> NewJob:
+    """Raises UsageError if the file is of another job."""
+    if file.name not in (None, name):
+        raise UsageError(
+            f"{file.place('name')}: the file is of job {file.name}, and the command asks for {name}; write one name in both"
+        )
+    options = (file.source, file.lateness_us, file.emit_us, file.keep_us, file.sinks)
+    return NewJob(name, file.sql, *options, file, label)
 
 
 def connect(agent: Path | None) -> Control:
@@ -46,25 +93,40 @@ def connect(agent: Path | None) -> Control:
     return Control(socket_path(agent, config, os.environ))
 
 
-def start_command(new: NewJob, agent: Path | None) -> str:
-    """Start a job everywhere. Returns the line to print. Raises `ElfError`."""
+def start_command(new: NewJob, dry_run: bool, keys: Path | None, agent: Path | None) -> str:
+    """Start a job everywhere. Returns the text to print. Raises `ElfError`."""
     check_new(new.name)
     with connect(agent) as control:
         held = held_job(control, new.name, columns=True)
     former = decode_job(held.item) if held.item is not None else None
     plan, notes = compiled(new, held)
-    spec = _spec(new, plan, held, former)
+    spec = spec_of(new, plan, held, former)
     if former is not None and not former.stopped:
-        if _is_same_job(former, spec):
+        if not differs(former, spec):
             return f"job {new.name} runs already, with this query; nothing was changed"
         raise UsageError(
             f"job {new.name} runs already, with another query or other options; change its query with elf job update {new.name}, "
             f"stop it first (elf job stop {new.name}), or choose another name"
         )
-    put_job(agent, signed(spec, new.keys, held.signed, "start"))
+    if not dry_run:
+        put_job(agent, signed(spec, keys, held.signed, "start"))
     for note in notes:
         say(note)
+    if dry_run:
+        return "\n".join(_outlook(spec, held))
     return f"job {new.name} was started; see its windows with: elf job watch {new.name}"
+
+
+def _outlook(spec: JobSpec, held: w.JobHeld) -> Iterator[str]:
+    """What a start would do, as lines of text."""
+    from elf.jobmaster.directory.differences import parts_of
+
+    agents = held.schemas[spec.source].followers
+    yield f"job {spec.name} would start with version {spec.versions[-1].digest}, at {agents} agent{'s' * (agents != 1)}"
+    for option, text in options_of(spec).items():
+        yield f"{option}: {text}"
+    yield from (f"{part}: {text}" for part, text in parts_of(spec.versions[-1]).items() if text != "none")
+    yield "nothing was changed"
 
 
 def stop_command(name: str, keys: Path | None, agent: Path | None) -> str:
@@ -117,9 +179,11 @@ def compiled(new: NewJob, held: w.JobHeld) -> tuple[Plan, list[str]]:
     schemas = {name: Schema(each.columns, each.followers) for name, each in reported.items()}
     try:
         plan = compile_query(new.sql, {name: schema.types for name, schema in schemas.items()})
-    except QueryError:
+    except QueryError as error:
         for schema in schemas.values():
             _check_types(schema, re.findall(r"\w+", new.sql))
+        if new.file is not None:
+            raise new.file.refusal(error) from error
         raise
     schema = schemas[plan.source]
     columns = [column.name for column in plan.columns]
@@ -132,16 +196,12 @@ def _check_types(schema: Schema, columns: Sequence[str]) -> None:
         raise UsageError(conflict)
 
 
-def _spec(new: NewJob, plan: Plan, held: w.JobHeld, former: JobSpec | None) -> JobSpec:
-    """Raises UsageError."""
+def spec_of(new: NewJob, plan: Plan, held: w.JobHeld, former: JobSpec | None) -> JobSpec:
+    """The spec that starts the job. former: that of its last life, or of the job that runs. Raises UsageError."""
     from elf.jobmaster.directory.versions import started, version_of
 
-    lateness_us = _span("--lateness", new.lateness)
-    emit_us, keep_us = _span("--emit", new.emit), _span("--keep", new.keep)
-    if emit_us < 10_000:
-        raise UsageError(f"--emit: expected a duration of at least 10ms, found {new.emit!r}")
     if plan.window is None and new.sinks:
-        raise UsageError(f"{NEVER_FINAL} to the query, or leave --sink out")
+        raise UsageError(f"{new.place('sinks')}: {NEVER_FINAL} to the query, or name no sink")
     # Not before the job's last spec, if the clock of its agent was ahead.
     now_us = max(held.now_us, former.since_us if former is not None else 0)
     spec = JobSpec(
@@ -149,37 +209,41 @@ def _spec(new: NewJob, plan: Plan, held: w.JobHeld, former: JobSpec | None) -> J
         former.number + 1 if former is not None else 1,
         plan.source,
         (version_of(plan, new.sql),),
-        lateness_us=lateness_us,
-        keep_us=keep_us,
+        lateness_us=new.lateness_us,
+        keep_us=new.keep_us,
         sinks=new.sinks,
         line_us=now_us,
         since_us=now_us,
-        emit_us=emit_us,
+        emit_us=new.emit_us,
+        label=new.label,
     )
     return started(spec)
 
 
-def _span(flag: str, text: str) -> int:
+def _span(option: str, read: Callable[[Any], int], text: str) -> int:
     try:
-        return units.duration_us(text)
+        return read(text)
     except ValueError as error:
-        raise UsageError(f"{flag}: expected {error}, found {text!r}") from error
+        raise UsageError(f"{FLAGS[option]}: expected {error}, found {text!r}") from error
 
 
-def _is_same_job(former: JobSpec, spec: JobSpec) -> bool:
+def options_of(spec: JobSpec) -> dict[str, str]:
+    """What a job file or a command's options say of a job beside its query, as text."""
+    return {
+        "source": spec.source,
+        "lateness": units.duration_text(spec.lateness_us),
+        "emit": units.duration_text(spec.emit_us),
+        "keep": units.duration_text(spec.keep_us),
+        "sinks": ", ".join(sorted(spec.sinks)) or "none",
+    }
+
+
+def differs(one: JobSpec, other: JobSpec) -> bool:
+    """Whether two specs of a job differ in their query's meaning, or in their options."""
     from elf.jobmaster.directory.versions import meaning_of
 
-    def asked(one: JobSpec) -> tuple[object, ...]:
-        return (
-            meaning_of(one.versions[-1]),
-            one.source,
-            one.lateness_us,
-            one.keep_us,
-            one.emit_us,
-            set(one.sinks),
-        )
-
-    return asked(former) == asked(spec)
+    meanings = [meaning_of(spec.versions[-1]) for spec in (one, other)]
+    return meanings[0] != meanings[1] or options_of(one) != options_of(other)
 
 
 def _check_names(new: NewJob, held: w.JobHeld) -> None:
@@ -187,27 +251,36 @@ def _check_names(new: NewJob, held: w.JobHeld) -> None:
     if not held.sources:
         raise UsageError("no agent of the mesh follows any log; add a [[source]] to one")
     if new.source is not None and new.source not in held.sources:
-        raise _unknown_name("source", "--source", new.source, held.sources)
+        raise _unknown_name("source", new.place("source"), new.source, held.sources)
     for sink in new.sinks:
         if sink not in held.sinks:
-            raise _unknown_name("sink", "--sink", sink, held.sinks)
+            raise _unknown_name("sink", new.place("sinks"), sink, held.sinks)
 
 
-def _unknown_name(what: str, flag: str, name: str, known: Sequence[str]) -> UsageError:
+def _unknown_name(what: str, place: str, name: str, known: Sequence[str]) -> UsageError:
     way = meant(name, known, f"add a [[{what}]] to one")
-    return UsageError(f"{flag}: no agent of the mesh has a {what} {name!r}; {way}")
+    return UsageError(f"{place}: no agent of the mesh has a {what} {name!r}; {way}")
 
 
 def signed(spec: JobSpec, keys: Path | None, must: bool, what: str) -> Item:
     """The job's item, signed with the operator's bundle if one is given. Raises UsageError."""
+    bundle = operator_keys(keys, must, what)
+    if bundle is None:
+        return spec.item()
+    from elf.srt.security.items import sign_item
+
+    return sign_item(bundle, spec.item())
+
+
+def operator_keys(keys: Path | None, must: bool, what: str) -> Keys | None:
+    """The operator's bundle; None if none is given and none is needed. Raises UsageError."""
     if keys is None:
         if must:
             raise UsageError(
                 f"to {what} a job of this mesh it must be signed; name an operator's key bundle with --keys FILE or ELF_KEYS"
             )
-        return spec.item()
+        return None
     from elf.srt.security.files import load_keys
-    from elf.srt.security.items import sign_item
 
     try:
         bundle = load_keys(keys)
@@ -218,4 +291,4 @@ def signed(spec: JobSpec, keys: Path | None, must: bool, what: str) -> Item:
         raise UsageError(
             f"--keys: {keys}: the keys of {held.name}, whose role is {held.role}; jobs are signed with an operator's"
         )
-    return sign_item(bundle, spec.item())
+    return bundle

@@ -19,6 +19,17 @@ class TableOrJson(StrEnum):
     json = "json"
 
 
+class TextOrJson(StrEnum):
+    text = "text"
+    json = "json"
+
+
+class ShowForm(StrEnum):
+    table = "table"
+    json = "json"
+    file = "file"
+
+
 # Arguments of commands to the mesh.
 Agent = Annotated[
     Path | None,
@@ -43,10 +54,21 @@ ListOutput = Annotated[
 ]
 
 
+Sql = Annotated[str | None, typer.Option("--sql", metavar="SQL", help="The question, in Spark SQL.")]
+JobFileOption = Annotated[
+    Path | None,
+    typer.Option(
+        "-f", "--file", metavar="FILE", help="A job file instead: TOML (.toml), or SQL with a TOML head."
+    ),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would change, and change nothing.")]
+
+
 @job_app.command("start")
 def job_start(
     name: JobName,
-    sql: Annotated[str, typer.Option(metavar="SQL", help="The question, in Spark SQL.")],
+    sql: Sql = None,
+    file: JobFileOption = None,
     source: Annotated[
         str | None,
         typer.Option(
@@ -56,26 +78,37 @@ def job_start(
         ),
     ] = None,
     lateness: Annotated[
-        str, typer.Option(metavar="SPAN", help="How long a window waits for late lines.")
-    ] = "60s",
+        str | None,
+        typer.Option(metavar="SPAN", help="How long a window waits for late lines.", show_default="60s"),
+    ] = None,
     emit: Annotated[
-        str, typer.Option(metavar="SPAN", help="How often open windows are published.")
-    ] = "250ms",
+        str | None,
+        typer.Option(metavar="SPAN", help="How often open windows are published.", show_default="250ms"),
+    ] = None,
     keep: Annotated[
-        str, typer.Option(metavar="SPAN", help="How long a final window takes corrections.")
-    ] = "1h",
+        str | None,
+        typer.Option(metavar="SPAN", help="How long a final window takes corrections.", show_default="1h"),
+    ] = None,
     sink: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME", help="Where windows are kept: a [[sink]] of an agent. Repeatable."),
     ] = None,
+    dry_run: DryRun = False,
     keys: OperatorKeys = None,
     agent: Agent = None,
 ) -> None:
     """Start a job on all agents that follow its source."""
-    from elf.agent.commands.job import NewJob, start_command
+    from elf.agent.commands.job import new_job, start_command
 
-    new = NewJob(name, sql, source, lateness, emit, keep, tuple(sink or ()), keys)
-    typer.echo(start_command(new, agent))
+    flags = {
+        "sql": sql,
+        "source": source,
+        "lateness": lateness,
+        "emit": emit,
+        "keep": keep,
+        "sinks": sink or None,
+    }
+    typer.echo(start_command(new_job(name, file, flags), dry_run, keys, agent))
 
 
 class At(StrEnum):
@@ -95,13 +128,13 @@ ExpectVersion = Annotated[
     str | None,
     typer.Option(metavar="V", help="Change nothing unless this is the job's version, or its first digits."),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would change, and change nothing.")]
 
 
 @job_app.command("update")
 def job_update(
     name: JobName,
-    sql: Annotated[str, typer.Option(metavar="SQL", help="Its new question, over the same source.")],
+    sql: Sql = None,
+    file: JobFileOption = None,
     at: ChangeAt = At.now,
     expect_version: ExpectVersion = None,
     dry_run: DryRun = False,
@@ -112,9 +145,11 @@ def job_update(
 
     Every line counts in one version, the one in force at the line's time.
     """
+    from elf.agent.commands.job import new_job
     from elf.agent.commands.job_change import Update, update_command
 
-    update = Update(name, sql, None, at.value, expect_version, dry_run, keys)
+    new = new_job(name, file, {"sql": sql})
+    update = Update(name, new, None, at.value, expect_version, dry_run, keys)
     typer.echo(update_command(update, agent))
 
 
@@ -151,16 +186,61 @@ def job_history(name: JobName, output: ListOutput = None, agent: Agent = None) -
 
 
 @job_app.command("show")
-def job_show(name: JobName, output: ListOutput = None, agent: Agent = None) -> None:
+def job_show(
+    name: JobName,
+    output: Annotated[
+        ShowForm | None,
+        typer.Option(
+            "--output",
+            help="Its form; file: the job file that starts it again.",
+            show_default="table on a terminal, json in a pipe",
+        ),
+    ] = None,
+    agent: Agent = None,
+) -> None:
     """A job as it is now: its question, version and options."""
     from elf.agent.commands.job_history import show_command
 
     typer.echo(show_command(name, output.value if output else None, agent))
 
 
+@job_app.command("apply")
+def job_apply(
+    folder: Annotated[
+        Path,
+        typer.Option("-f", "--folder", metavar="DIR", help="The folder; each .toml and .sql file is a job."),
+    ],
+    label: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LABEL",
+            help="A name that marks the jobs that are started from the folder.",
+            show_default="the folder's name",
+        ),
+    ] = None,
+    prune: Annotated[
+        bool,
+        typer.Option("--prune", help="Stop the jobs with this label that have no file in the folder now."),
+    ] = False,
+    dry_run: DryRun = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Stop even more than a fifth of the mesh's jobs.")
+    ] = False,
+    output: Annotated[TextOrJson, typer.Option("--output", help="Its form.")] = TextOrJson.text,
+    keys: OperatorKeys = None,
+    agent: Agent = None,
+) -> None:
+    """Make the mesh's jobs equal to a folder of job files."""
+    from elf.agent.commands.folder.apply import Apply, apply_command
+
+    apply = Apply(folder, label, prune, dry_run, yes, output.value == "json", keys)
+    for line in apply_command(apply, agent):
+        typer.echo(line)
+
+
 @job_app.command("stop")
 def job_stop(name: JobName, keys: OperatorKeys = None, agent: Agent = None) -> None:
-    """Stop a job everywhere. What its sinks hold stays."""
+    """Stop a job everywhere; its open windows are dropped."""
     from elf.agent.commands.job import stop_command
 
     typer.echo(stop_command(name, keys, agent))

@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
-from elf.agent.commands.job import NEVER_FINAL, NewJob, compiled, connect, held_job, signed
+from elf.agent.commands.job import (
+    FLAGS,
+    NEVER_FINAL,
+    NewJob,
+    compiled,
+    connect,
+    held_job,
+    options_of,
+    signed,
+    spec_of,
+)
 from elf.agent.commands.mesh_text import time_text
 from elf.agent.commands.process.streams import say
 from elf.agent.config.names import check_asked, unknown_job
 from elf.agent.control import protocol as w
 from elf.errors import UsageError
-from elf.jobmaster.compile.explain import described
 from elf.jobmaster.directory.changes import next_boundary
+from elf.jobmaster.directory.differences import differences
 from elf.jobmaster.directory.job_spec import JobSpec, Mode, Version, decode_job
 from elf.jobmaster.directory.versions import changed, meaning_of, version_of
-from elf.jobmaster.log.schedule import plan_of
+from elf.jobmaster.plan.plan import Plan
+from elf.srt.messages.messages import Item
 
 MODES: dict[str, Mode] = {"now": "split", "next": "next", "restate": "restate"}
 PREFIX_MIN = 4
@@ -26,11 +36,11 @@ PREFIX_MIN = 4
 
 
 class Update(msgspec.Struct, frozen=True):
-    """The arguments of `elf job update` and `elf job rollback`. sql: None for a rollback; to: its version. expect: the version
+    """The arguments of `elf job update` and `elf job rollback`. new: None for a rollback; to: its version. expect: the version
     that the job must have now."""
 
     name: str
-    sql: str | None = None
+    new: NewJob | None = None
     to: str | None = None
     at: str = "now"
     expect: str | None = None
@@ -41,15 +51,33 @@ class Update(msgspec.Struct, frozen=True):
 def update_command(update: Update, agent: Path | None) -> str:
     """Change a running job's query. Returns the text to print. Raises `ElfError`."""
     former, held = _running(update, agent, "update")
-    plan, notes = compiled(NewJob(update.name, update.sql or ""), held)
+    assert update.new is not None
+    plan, notes = compiled(update.new, held)
+    given = update.new.file.lines if update.new.file is not None else ()
+    check_change(former, update.new, plan, spec_of(update.new, plan, held, former), given)
+    return _change(update, former, held, version_of(plan, update.new.sql), notes, agent)
+
+
+def check_change(
+    former: JobSpec, new: NewJob, plan: Plan, spec: JobSpec, given: Collection[str] = FLAGS
+) -> None:
+    """Raises UsageError if a running job cannot become that one: it has another source, or one of the `given` options has another
+    value."""
+    name = former.name
     if plan.source != former.source:
         raise UsageError(
-            f"--sql: job {update.name} reads the source {former.source}, this query reads {plan.source}: that is another job; "
-            "start it under another name"
+            f"{new.place('sql')}: job {name} reads the source {former.source}, this query reads {plan.source}: that is another "
+            "job; start it under another name"
         )
     if plan.window is None and former.sinks:
-        raise UsageError(f"--sql: {NEVER_FINAL}")
-    return _change(update, former, held, version_of(plan, update.sql or ""), notes, agent)
+        raise UsageError(f"{new.place('sql')}: {NEVER_FINAL}")
+    before, after = options_of(former), options_of(spec)
+    for option in before:
+        if option in given and before[option] != after[option]:
+            raise UsageError(
+                f"{new.place(option)}: job {name} runs with {before[option]}, this asks for {after[option]}; an update changes "
+                f"the query only: stop the job (elf job stop {name}) and start it again"
+            )
 
 
 def rollback_command(update: Update, agent: Path | None) -> str:
@@ -128,14 +156,21 @@ def _change(
         say(note)
     if update.dry_run:
         return "\n".join(_outlook(former, spec))
-    item = signed(spec, update.keys, held.signed, "roll back" if update.sql is None else "update")
-    with connect(agent) as control:
-        answer = control.one(w.JobChange(item))
-    assert isinstance(answer, w.Changed)
+    answer = send_change(
+        signed(spec, update.keys, held.signed, "roll back" if update.new is None else "update"), agent
+    )
     return (
         f"job {former.name}: version {version.digest} is in force from {time_text(answer.from_us)} UTC on; "
         f"that took {answer.took_us / 1000:.0f} ms"
     )
+
+
+def send_change(item: Item, agent: Path | None) -> w.Changed:
+    """Give the job that spec. Returns when it is in force. Raises ElfError."""
+    with connect(agent) as control:
+        answer = control.one(w.JobChange(item))
+    assert isinstance(answer, w.Changed)
+    return answer
 
 
 def _outlook(former: JobSpec, spec: JobSpec) -> Iterator[str]:
@@ -143,10 +178,8 @@ def _outlook(former: JobSpec, spec: JobSpec) -> Iterator[str]:
     old, new = former.versions[-1], spec.versions[-1]
     yield f"job {spec.name} would change from version {old.digest} to {new.digest}"
     yield _line_text(former, spec)
-    before, after = described(plan_of(old.plan)), described(plan_of(new.plan))
-    for part in ("where", "window", "keys", "select", "having", "order", "limit"):
-        if before[part] != after[part]:
-            yield f"{part}: {_shown(before[part])}  ->  {_shown(after[part])}"
+    for difference in differences(old, new):
+        yield str(difference)
     yield "nothing was changed"
 
 
@@ -160,19 +193,3 @@ def _line_text(former: JobSpec, spec: JobSpec) -> str:
         f"from about {time_text(spec.line_us)} UTC on; the window at that time gives two results, one of each version, "
         "each for the lines on its side"
     )
-
-
-def _shown(part: Any) -> str:
-    """A part of a plan as `described` gives it, in a line."""
-    if part is None or part == []:
-        return "none"
-    if isinstance(part, list):
-        return ", ".join(each.get("name") or _ordered(each) for each in part)
-    if isinstance(part, dict):
-        size, slide = part["size_us"] / 1e6, part["slide_us"] / 1e6
-        return f"{size:g} s" if size == slide else f"{size:g} s every {slide:g} s"
-    return str(part)
-
-
-def _ordered(order: dict[str, Any]) -> str:
-    return f"{order['expression']} {'DESC' if order['descending'] else 'ASC'}"

@@ -8,6 +8,7 @@ from typing import Any
 from elf.agent.commands.job_change import running_job
 from elf.agent.commands.mesh_text import as_json, is_table, table_of, time_text
 from elf.agent.config import units
+from elf.agent.config.job_file import job_text
 from elf.jobmaster.directory.job_spec import JobSpec
 from elf.jobmaster.directory.known_schedule import KnownSchedule
 from elf.jobmaster.directory.versions import Step, history
@@ -39,8 +40,10 @@ def history_command(name: str, output: str | None, agent: Path | None) -> str:
 
 
 def show_command(name: str, output: str | None, agent: Path | None) -> str:
-    """A job as it is now, as text. Raises `ElfError`."""
+    """A job as it is now, as text, or as the job file that starts it again. Raises `ElfError`."""
     spec, held = running_job(name, agent)
+    if output == "file":
+        return job_text(spec)
     values = _job(spec, held.schedule)
     if not is_table(output):
         return as_json(values)
@@ -55,6 +58,7 @@ def show_command(name: str, output: str | None, agent: Path | None) -> str:
         ("emit", units.duration_text(spec.emit_us) if spec.emit_us else "the mesh's"),
         ("keep", units.duration_text(spec.keep_us)),
         ("sinks", escape(", ".join(spec.sinks)) or "none"),
+        ("folder", escape(spec.label) or "none"),
         ("query", escape(" ".join(spec.versions[-1].text.split()))),
     ]
     return "\n".join(f"{title:<10}{text}" for title, text in rows)
@@ -75,6 +79,7 @@ def _job(spec: JobSpec, known: KnownSchedule | None) -> dict[str, Any]:
         "emit_us": spec.emit_us,
         "keep_us": spec.keep_us,
         "sinks": list(spec.sinks),
+        "label": spec.label,
         "sql": last.text,
     }
 

@@ -1,4 +1,4 @@
-"""The configuration: one TOML file, and the values in it.
+"""The configuration: one TOML file, and the values in it. Job files.
 
 Enters: text. Leaves: checked sections.
 May import: errors, srt.security, jobmaster.compile.

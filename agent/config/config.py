@@ -10,18 +10,28 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
-from difflib import get_close_matches
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
-from zoneinfo import ZoneInfo
 
 import msgspec
 
 from elf.agent.config import specs, units
 from elf.agent.config.specs import MeshSection, SinkSection
-from elf.agent.config.toml_lines import key_lines
+from elf.agent.config.toml_lines import key_lines, toml_problem
+from elf.agent.config.toml_values import (
+    Key,
+    found_text,
+    meant_key,
+    read_choice,
+    read_duration,
+    read_emit,
+    read_memory,
+    read_source,
+    read_text,
+    read_timezone,
+)
 from elf.agent.files.listing import refused
 from elf.errors import ConfigError
 from elf.sinks import spec
@@ -67,14 +77,6 @@ class Config(msgspec.Struct, frozen=True):
     sources: tuple[SourceSection, ...]
     jobs: tuple[JobSection, ...]
     mesh: MeshSection | None = None
-
-
-class _Key(msgspec.Struct, frozen=True):
-    """One key. read: converts TOML's value (raising ValueError). default: for an absent key."""
-
-    read: Callable[[Any], Any]
-    default: Any = None
-    required: bool = False
 
 
 def check_sinks(job: JobSection, *, has_window: bool) -> None:
@@ -138,10 +140,7 @@ class _Reader:
         try:
             self.top = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
-            line = re.search(r" \(at line (\d+), column (\d+)\)$", str(error))
-            place = f"{path}:{line[1]}" if line else str(path)
-            reason = str(error)[: line.start()] if line else str(error)
-            raise ConfigError(f"{place}: not valid TOML: {reason}") from error
+            raise ConfigError(f"{path}{toml_problem(error)}") from error
         self.lines = key_lines(text)
 
     def config(self) -> Config:
@@ -164,17 +163,17 @@ class _Reader:
     def _agent(self) -> tuple[AgentSection, dict[str, Any]]:
         """The section, and its keys about the mesh."""
         keys = {
-            "name": _Key(_text, os.uname().nodename or "agent"),
-            "state_dir": _Key(self._folder, Path("/var/lib/elf")),
-            "memory_max": _Key(_memory, units.size("64MiB")),
+            "name": Key(read_text, os.uname().nodename or "agent"),
+            "state_dir": Key(self._folder, Path("/var/lib/elf")),
+            "memory_max": Key(read_memory, units.size("64MiB")),
         }
         joining = {
-            "listen": _Key(specs.read_endpoint),
-            "advertise": _Key(specs.read_reachable),
-            "seeds": _Key(specs.read_seeds, ()),
-            "security": _Key(partial(_choice, ("curve", "none")), "curve"),
-            "cpu_max": _Key(specs.read_cores),
-            "metrics": _Key(specs.read_endpoint),
+            "listen": Key(specs.read_endpoint),
+            "advertise": Key(specs.read_reachable),
+            "seeds": Key(specs.read_seeds, ()),
+            "security": Key(partial(read_choice, ("curve", "none")), "curve"),
+            "cpu_max": Key(specs.read_cores),
+            "metrics": Key(specs.read_endpoint),
         }
         values = self._values("agent", keys | joining)
         return AgentSection(**{key: values.pop(key) for key in keys}), values
@@ -190,7 +189,7 @@ class _Reader:
                     "agent", "listen", 'add advertise = "HOST:PORT", where other agents reach this one'
                 )
             joining["advertise"] = listen
-        bundle = self._values("keys", {"bundle": _Key(self._folder)})["bundle"]
+        bundle = self._values("keys", {"bundle": Key(self._folder)})["bundle"]
         sinks = tuple(self._sink(i, table) for i, table in enumerate(self._tables("sink", required=False)))
         self._unique("sink", [sink.name for sink in sinks])
         section = MeshSection(bundle=bundle, parameters=self._parameters(), sinks=sinks, **joining)
@@ -237,7 +236,7 @@ class _Reader:
 
     def _parameters(self) -> Parameters:
         fields = specs.parameter_keys()
-        keys = {key: _Key(partial(specs.read_parameter, field)) for key, field in fields.items()}
+        keys = {key: Key(partial(specs.read_parameter, field)) for key, field in fields.items()}
         values = self._values("mesh", keys)
         parameters = Parameters(**{fields[key]: value for key, value in values.items() if value is not None})
         try:
@@ -250,31 +249,31 @@ class _Reader:
 
     def _sink(self, index: int, table: dict[str, Any]) -> SinkSection:
         keys = {
-            "name": _Key(specs.read_name, required=True),
-            "parquet": _Key(self._folder, required=True),
+            "name": Key(specs.read_name, required=True),
+            "parquet": Key(self._folder, required=True),
         }
         return SinkSection(**self._values("sink", keys, table, index))
 
     def _source(self, index: int, table: dict[str, Any]) -> SourceSection:
         keys = {
-            "name": _Key(_source_name, required=True),
-            "path": _Key(self._paths, required=True),
-            "format": _Key(_text, "auto"),
-            "timezone": _Key(_timezone, "UTC"),
-            "start": _Key(partial(_choice, ("end", "beginning")), "end"),
+            "name": Key(read_source, required=True),
+            "path": Key(self._paths, required=True),
+            "format": Key(read_text, "auto"),
+            "timezone": Key(read_timezone, "UTC"),
+            "start": Key(partial(read_choice, ("end", "beginning")), "end"),
         }
         values = self._values("source", keys, table, index)
         return SourceSection(paths=values.pop("path"), **values)
 
     def _job(self, index: int, table: dict[str, Any]) -> JobSection:
         keys = {
-            "name": _Key(specs.read_name, required=True),
-            "sql": _Key(_text),
-            "file": _Key(self._query_file),
-            "lateness": _Key(_duration, units.duration_us("60s")),
-            "emit": _Key(_emit, units.duration_us("250ms")),
-            "keep": _Key(_duration, units.duration_us("1h")),
-            "sinks": _Key(self._sinks, (SinkSpec("console"),)),
+            "name": Key(specs.read_name, required=True),
+            "sql": Key(read_text),
+            "file": Key(self._query_file),
+            "lateness": Key(read_duration, units.duration_us("60s")),
+            "emit": Key(read_emit, units.duration_us("250ms")),
+            "keep": Key(read_duration, units.duration_us("1h")),
+            "sinks": Key(self._sinks, (SinkSpec("console"),)),
         }
         values = self._values("job", keys, table, index)
         if (values["sql"] is None) == (values["file"] is None):
@@ -299,21 +298,21 @@ class _Reader:
     def _table(self, name: str) -> dict[str, Any]:
         table = self.top.get(name, {})
         if not isinstance(table, dict):
-            self._refuse(name, "", f"expected a table [{name}], found {_found(table)}")
+            self._refuse(name, "", f"expected a table [{name}], found {found_text(table)}")
         return table
 
     def _tables(self, name: str, *, required: bool) -> list[dict[str, Any]]:
         tables = self.top.get(name, [])
         if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
             self._refuse(
-                name, "", f"expected a list of tables, each headed [[{name}]], found {_found(tables)}"
+                name, "", f"expected a list of tables, each headed [[{name}]], found {found_text(tables)}"
             )
         if not tables and required:
             raise ConfigError(f"{self.path}: expected at least one [[{name}]], found none")
         return tables
 
     def _values(
-        self, section: str, keys: Mapping[str, _Key], table: dict[str, Any] | None = None, index: int = 0
+        self, section: str, keys: Mapping[str, Key], table: dict[str, Any] | None = None, index: int = 0
     ) -> dict[str, Any]:
         """The values of [section], or of one of several [[section]]: each from a flag, else the environment, else the file."""
         prefix = f"ELF_{section.upper()}_" if table is None else _variable(section, table.get("name"))
@@ -338,13 +337,13 @@ class _Reader:
             try:
                 values[name] = key.read(raw)
             except ValueError as error:
-                raise ConfigError(f"{place}: expected {error}, found {_found(raw)}") from error
+                raise ConfigError(f"{place}: expected {error}, found {found_text(raw)}") from error
         return values
 
     def _known(self, section: str, index: int, table: dict[str, Any], known: list[str]) -> None:
         for key in table:
             if key not in known:
-                self._refuse(section, key, f"unknown key; {_meant(key, known)}", index)
+                self._refuse(section, key, f"unknown key; {meant_key(key, known)}", index)
 
     def _place(self, section: str, key: str, index: int) -> str:
         line = self.lines.get((section, index, key)) or self.lines.get((section, index, ""))
@@ -362,19 +361,19 @@ class _Reader:
             variable = _variable(section, name)
             if variable in seen:
                 expected = f"a name unlike that of another {section} ({seen[variable]!r})"
-                self._refuse(section, "name", f"expected {expected}, found {_found(name)}", index)
+                self._refuse(section, "name", f"expected {expected}, found {found_text(name)}", index)
             seen[variable] = name
 
     def _environment_used(self) -> None:
         """Refuse an ELF_ variable that matches no key: a misspelt one must not be ignored silently."""
         if unknown := sorted(self.environ.keys() - self.variables):
-            meant = _meant(unknown[0], self.variables)
+            meant = meant_key(unknown[0], self.variables)
             raise ConfigError(f"{unknown[0]} in the environment: unknown key; {meant}")
 
     # Readers that need the file's folder.
 
     def _folder(self, value: Any) -> Path:
-        return self.folder / _text(value)
+        return self.folder / read_text(value)
 
     def _paths(self, value: Any) -> tuple[str, ...]:
         values = [value] if isinstance(value, str) else value
@@ -383,7 +382,7 @@ class _Reader:
         return tuple(str(self.folder / path) for path in values)
 
     def _query_file(self, value: Any) -> tuple[str, Path]:
-        path = self.folder / _text(value)
+        path = self.folder / read_text(value)
         try:
             return path.read_text(encoding="utf-8"), path
         except (OSError, UnicodeDecodeError) as error:
@@ -419,59 +418,3 @@ def _environment_value(text: str) -> Any:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text
-
-
-def _meant(key: str, known: Sequence[str]) -> str:
-    close = get_close_matches(key, known, n=1)
-    return f"did you mean {close[0]}?" if close else f"expected one of {', '.join(known)}"
-
-
-def _found(value: Any) -> str:
-    text = msgspec.json.encode(value, enc_hook=str).decode() if value is not None else "nothing"
-    return text if len(text) <= 60 else text[:59] + "…"
-
-
-# Readers of single values: each raises ValueError with what was expected.
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str) or not value.strip():
-        raise ValueError("text")
-    return value
-
-
-def _source_name(value: Any) -> str:
-    if not isinstance(value, str) or not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", value):
-        raise ValueError("a name that FROM can hold: letters, digits and _")
-    return value
-
-
-def _memory(value: Any) -> int:
-    n_bytes = units.size(str(value))
-    if n_bytes < units.size("8MiB"):
-        raise ValueError(f"{units.SIZE_EXPECTED}, at least 8MiB")
-    return n_bytes
-
-
-def _duration(value: Any) -> int:
-    return units.duration_us(str(value))
-
-
-def _emit(value: Any) -> int:
-    us = _duration(value)
-    if us < 10_000:
-        raise ValueError(f"{units.DURATION_EXPECTED}, at least 10ms")
-    return us
-
-
-def _timezone(value: Any) -> str:
-    try:
-        return ZoneInfo(_text(value)).key
-    except (KeyError, ValueError, OSError) as error:
-        raise ValueError('a time zone like "UTC" or "Europe/Berlin"') from error
-
-
-def _choice(choices: Sequence[str], value: Any) -> str:
-    if value not in choices:
-        raise ValueError(" or ".join(f'"{choice}"' for choice in choices))
-    return str(value)

@@ -12,6 +12,14 @@ Place = tuple[str, int, str]
 """(table, number of its repetition from 0, key); key "" is the table's header."""
 
 
+def toml_problem(error: Exception) -> str:
+    """ ":7: not valid TOML: …", behind the path of a file that the parser refused; without a line where it names none."""
+    place = re.search(r" \(at line (\d+), column (\d+)\)$", str(error))
+    if place is None:
+        return f": not valid TOML: {error}"
+    return f":{place[1]}: not valid TOML: {str(error)[: place.start()]}"
+
+
 def key_lines(text: str) -> dict[Place, int]:
     """The line (from 1) of every table header and key of `text`, which must be valid TOML. O(n).
 

@@ -152,7 +152,7 @@ class Failure(msgspec.Struct, frozen=True):
 class JobLine(msgspec.Struct, frozen=True):
     """A job. master: name of the agent that served it last, as far as known here; "" if none has. agents: how many follow its
     source. failing: agents where it fails, or did within the last minutes. untimed: rejected lines that are in none of its
-    windows."""
+    windows. label: of the folder of job files that started it."""
 
     name: str
     state: str  # "running", "failing" or "stopped"
@@ -169,6 +169,7 @@ class JobLine(msgspec.Struct, frozen=True):
     agents: int
     failing: tuple[Failure, ...] = ()
     untimed: int = 0
+    label: str = ""
 
 
 class Jobs(Answer, frozen=True, tag=True):

@@ -244,6 +244,7 @@ class ControlService:
             sum(spec.source in advert.sources and not advert.until_us for advert in adverts.values()),
             () if spec.stopped else tuple(failing),
             0 if spec.stopped else untimed,
+            spec.label,
         )
 
     # Windows.

@@ -100,8 +100,8 @@ class SourceThreads:
 
     def _read_now(self, read: Read) -> None:
         seat = self._host.node.seats.get(read.job)
-        if self._host.is_over or seat is None or seat.worker is None:
-            return
+        if self._host.is_over or seat is None or seat.worker is None or not seat.worker.schedule:
+            return  # without a schedule it is another worker than the one that asked: its job was started again
         name = seat.spec.source
         future = asyncio.get_running_loop().run_in_executor(
             self._threads[name],

@@ -505,8 +505,9 @@ class SeatedNode(LinkedNode):
         return [*seats, *(vacancy.spec for vacancy in self.vacancies.values() if vacancy.is_vacant)]
 
     def failing(self, now: int) -> tuple[m.Failing, ...]:
-        """Jobs that fail here, vacant ones first."""
-        listed = sorted(self.vacancies.values(), key=lambda each: (not each.is_vacant, each.spec.name))
+        """Jobs that fail here, vacant ones first. A job that was changed or started again has not failed since."""
+        failed = [vacancy for vacancy in self.vacancies.values() if vacancy.failures]
+        listed = sorted(failed, key=lambda each: (not each.is_vacant, each.spec.name))
         return tuple(each.report(now) for each in listed[:FAILING_MAX])
 
 

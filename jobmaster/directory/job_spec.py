@@ -58,6 +58,7 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     a minute: servers that log the time at which a request begins end it by default after a minute at most. keep_us: how long
     final panes are retained for revisions. The default is an hour: 360 panes of ten seconds, and longer than an upgrade of a
     host. since_us: older lines are not part of the job. emit_us: the interval at which open windows are published; 0: the mesh's.
+    label: of the folder of job files that started the job; "": a command did.
     """
 
     name: Name
@@ -73,6 +74,7 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     since_us: Number = 0
     emit_us: Number = 0
     changes: Annotated[tuple[Change, ...], Meta(max_length=CHANGES_MAX)] = ()
+    label: Annotated[str, Meta(max_length=64)] = ""
 
     @property
     def id(self) -> bytes:

@@ -114,6 +114,24 @@ class TestJobs:
         assert out == ""
         assert said in err
 
+    def test_a_folder_of_jobs(self, mesh: Mesh, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        folder, agent = tmp_path / "web", ("--agent", str(mesh.socket()))
+        folder.mkdir()
+        apply = ("job", "apply", "-f", str(folder), *agent)
+        assert run(capsys, *apply) == (
+            2,
+            "",
+            f"elf: -f: {folder}: expected job files (.toml or .sql), found none; nothing was done\n",
+        )
+        (folder / "hits.sql").write_text(SQL)
+        code, out, err = run(capsys, *apply)
+        assert (code, out.splitlines()[-1], err) == (0, "1 started", "")
+        (folder / "wrong.sql").write_text("SELECT")
+        code, out, err = run(capsys, *apply)
+        assert (code, out, err.count("\n")) == (2, "", 2)
+        assert err.endswith(f"elf: {folder}: 1 file has an error; nothing was done\n")
+        mesh.wait_for(lambda: mesh.masters("hits") == 1)
+
     @pytest.mark.parametrize("role", ["agent", "reader"])
     def test_keys_that_sign_no_jobs_are_refused_here(
         self, mesh: Mesh, tmp_path: Path, capsys: pytest.CaptureFixture[str], role: Role

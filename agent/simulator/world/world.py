@@ -454,7 +454,7 @@ class World(Places):
         assert actor.source is not None
         seat = actor.node.seats.get(read.job)
         worker = seat.worker if seat is not None else None
-        if worker is None:  # the seat has failed since
+        if worker is None or not worker.schedule:  # the seat has failed, or was replaced, since
             return
         clock = self.now_us + actor.clock_us
         cut = actor.source.read(read, self.now_us, clock, worker.schedule, self._row_maker)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from elf.agent.config.config import load
 from elf.agent.host.source_threads import SourceThreads
 from elf.cbt.budget import Budget
+from elf.srt.messages.effects import Read
 from elf.srt.messages.ids import node_id
 
 
@@ -33,3 +35,12 @@ def test_files_of_an_agent_whose_records_were_deleted_are_not_from_before_it(
         threads.open(config, node_id(b"me"), budget, 5_000_000, opened, is_lost=is_lost)
         (source,) = threads.sources.values()
         assert [first.size for first in source._files.notes.firsts] == [100] * (not is_lost)
+
+
+@pytest.mark.parametrize("worker", [None, SimpleNamespace(schedule=())])
+def test_a_job_that_was_started_again_has_not_asked_to_read(worker: Any) -> None:
+    """The `Read` is of the worker before; the new one has no schedule yet, under which lines could be counted."""
+    seat = SimpleNamespace(worker=worker)
+    host: Any = SimpleNamespace(is_over=False, node=SimpleNamespace(seats={b"job": seat}))
+    threads = SourceThreads(host, None)
+    threads.read(Read(b"job", 1, 0, {}, 0))  # a source would be asked, and there is none

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
 import msgspec
 import pytest
 
+from elf.agent.node.seats import SeatedNode
+from elf.agent.node.vacancy import Vacancy
 from elf.agent.simulator.run import Outcome, Run, simulate
 from elf.agent.simulator.scenario import scenario as s
 from elf.agent.simulator.world.disk import Disk
 from elf.agent.simulator.world.places import EPOCH_US, Actor
+from elf.jobmaster.directory.job_spec import JobSpec, Version
 from elf.jobmaster.log.job_state import JobState
 from elf.jobmaster.master.master import Master
 from elf.srt.codec import rosters, wire
@@ -215,6 +219,16 @@ def strike(error: Callable[[], Exception]) -> tuple[Any, Any, Actor]:
     doomed(host.node.seats[job])
     run.world.run_until(8 * SECOND)
     return run, host.node.vacancies[job], child  # type: ignore[return-value]
+
+
+def test_a_job_that_was_changed_after_a_failure_does_not_count_as_failing() -> None:
+    spec = JobSpec("hits", 1, "access", (Version("v", b"", ""),))
+    vacancy = Vacancy(spec, SECOND, 8 * SECOND)
+    node: Any = SimpleNamespace(vacancies={spec.id: vacancy})
+    vacancy.failed(ValueError("once"), 0, None)
+    assert [each.reason for each in SeatedNode.failing(node, 0)] == ["ValueError: once"]
+    vacancy.hurry(spec, 0)
+    assert SeatedNode.failing(node, 0) == ()
 
 
 def test_a_neighbour_that_makes_a_job_fail_three_times_is_refused_until_the_job_has_recovered() -> None:

@@ -1,0 +1,215 @@
+"""`elf job apply`: makes the mesh's jobs equal to a folder of job files.
+
+All files are read and compiled first, and compared with the jobs that the mesh has; an error in any of them, and nothing is done.
+Then jobs are started, then updated; jobs without a file are stopped last, and only if all else was done, since a job that was
+renamed is started and stopped.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from elf.agent.commands.folder.files import jobs_of, label_of
+from elf.agent.commands.folder.steps import Action, Step, step_of, stops, too_many
+from elf.agent.commands.job import compiled, connect, held_job, operator_keys, put_job, signed
+from elf.agent.commands.job_change import send_change
+from elf.agent.commands.mesh_text import as_json, time_text
+from elf.agent.commands.process.streams import say
+from elf.agent.control import protocol as w
+from elf.errors import ElfError, UsageError
+from elf.jobmaster.directory.job_spec import JobSpec, decode_job
+from elf.sinks.console.cells import escape
+
+ORDER: tuple[Action, ...] = ("start", "update", "stop", "unchanged")
+DONE = {"start": "started", "update": "updated", "stop": "stopped", "unchanged": "unchanged"}
+
+
+class Apply(msgspec.Struct, frozen=True):
+    """The arguments of `elf job apply`."""
+
+    folder: Path
+    label: str | None = None
+    prune: bool = False
+    dry_run: bool = False
+    yes: bool = False
+    json: bool = False
+    keys: Path | None = None
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What became of a step. from_us: where an update is in force. error: why it failed; "": it did not."""
+
+    step: Step
+    from_us: int | None = None
+    error: str = ""
+
+
+class Todo(msgspec.Struct, frozen=True):
+    """steps: in order. refusal: why they need --yes; "": they do not. must_sign: whether jobs must be signed."""
+
+    steps: list[Step]
+    refusal: str
+    must_sign: bool
+
+
+def apply_command(apply: Apply, agent: Path | None) -> Iterator[str]:
+    """Make the mesh's jobs equal to a folder's. Yields the text to print, as things are done. Raises `ElfError`."""
+    label = label_of(apply.folder, apply.label)
+    todo = _todo(apply, label, agent)
+    if not apply.dry_run:
+        _check(apply, todo)
+    outcomes = []
+    width = max((len(step.name) for step in todo.steps), default=0)
+    for outcome in _outcomes(apply, todo.steps, agent):
+        outcomes.append(outcome)
+        if not apply.json:
+            yield from _lines(outcome, apply.dry_run, width)
+    yield _as_json(apply, label, outcomes) if apply.json else _summary(apply, todo, outcomes)
+    failed = [outcome.step.name for outcome in outcomes if outcome.error]
+    if failed:
+        raise ElfError(f"{len(failed)} of {len(outcomes)} jobs are not as the folder says; apply it again")
+
+
+def _todo(apply: Apply, label: str, agent: Path | None) -> Todo:
+    """Raises UsageError if any file has an error, after a message about each."""
+    jobs, errors = jobs_of(apply.folder, label)
+    steps: list[Step] = []
+    facts: w.JobHeld | None = None
+    for job in jobs:
+        with connect(agent) as control:
+            held = held_job(control, job.name, columns=facts is None)
+        facts = facts or held
+        try:
+            plan, notes = compiled(job, replace(held, schemas=facts.schemas))
+            steps.append(step_of(job, plan, held))
+        except ElfError as error:
+            errors.append(str(error))
+            continue
+        for note in notes:
+            say(note)
+    for error_text in errors:
+        say(error_text)
+    if errors:
+        raise UsageError(
+            f"{apply.folder}: {len(errors)} file{'s have errors' if len(errors) > 1 else ' has an error'}; nothing was done"
+        )
+    refusal = ""
+    if apply.prune:
+        running = _running(agent)
+        stopping = stops(running, {job.name for job in jobs}, label)
+        steps, refusal = steps + stopping, too_many(stopping, running)
+    steps.sort(key=lambda step: (ORDER.index(step.action), step.name))
+    return Todo(steps, refusal, facts is not None and facts.signed)
+
+
+def _running(agent: Path | None) -> list[w.JobLine]:
+    with connect(agent) as control:
+        answer = control.one(w.JobList())
+    assert isinstance(answer, w.Jobs)
+    return [line for line in answer.jobs if line.state != "stopped"]
+
+
+def _check(apply: Apply, todo: Todo) -> None:
+    """Raises UsageError for what would be refused later, when some of it was done."""
+    if todo.refusal and not apply.yes:
+        raise UsageError(f"{todo.refusal}; nothing was done")
+    if todo.must_sign and any(step.action != "unchanged" for step in todo.steps):
+        operator_keys(apply.keys, must=True, what="change")
+
+
+# Done.
+
+
+def _outcomes(apply: Apply, steps: Sequence[Step], agent: Path | None) -> Iterator[Outcome]:
+    """Each step's, once it is done. A step that fails does not keep others from being done, other than stops."""
+    has_failed = False
+    for step in steps:
+        if apply.dry_run or step.action == "unchanged":
+            yield Outcome(step)
+        elif step.action == "stop" and has_failed:
+            yield Outcome(step, error="it runs on, since not all else was done")
+        else:
+            try:
+                yield Outcome(step, _do(step, apply.keys, agent))
+            except ElfError as error:
+                has_failed = True
+                yield Outcome(step, error=str(error))
+
+
+def _do(step: Step, keys: Path | None, agent: Path | None) -> int | None:
+    """The time from which on an update is in force. Raises ElfError, also if the job is not the one that was compared."""
+    with connect(agent) as control:
+        held = held_job(control, step.name)
+    present = decode_job(held.item) if held.item is not None else None
+    if (present.number if present is not None else 0) != step.number:
+        raise ElfError("another command changed the job meanwhile")
+    spec = _next(step, held, present)
+    item = signed(spec, keys, held.signed, step.action)
+    if step.action == "update":
+        return send_change(item, agent).from_us
+    put_job(agent, item)
+    return None
+
+
+def _next(step: Step, held: w.JobHeld, present: JobSpec | None) -> JobSpec:
+    if step.job is None or step.plan is None:
+        assert present is not None, "only a job that runs is stopped"
+        return replace(present, number=present.number + 1, stopped=True)
+    spec = step_of(step.job, step.plan, held).spec
+    assert spec is not None, "a file's job goes on"
+    return spec
+
+
+# Printed.
+
+
+def _lines(outcome: Outcome, dry_run: bool, width: int) -> Iterator[str]:
+    step = outcome.step
+    if outcome.error:
+        yield f"{'failed':<11}{escape(step.name)}: {escape(outcome.error)}"
+        return
+    words = [f"{step.action if dry_run else DONE[step.action]:<11}{escape(step.name):<{width}}"]
+    if step.spec is not None:
+        words.append(f"version {step.spec.versions[-1].digest}")
+    if outcome.from_us:
+        words.append(f"in force from {time_text(outcome.from_us)} UTC on")
+    yield "  ".join(words).rstrip()
+    for difference in step.differences:
+        yield f"{'':<11}{escape(str(difference))}"
+
+
+def _summary(apply: Apply, todo: Todo, outcomes: Sequence[Outcome]) -> str:
+    counts = Counter(outcome.step.action for outcome in outcomes if not outcome.error)
+    names = {action: f"to {action}" for action in DONE} if apply.dry_run else DONE
+    names["unchanged"] = "unchanged"
+    text = ", ".join(f"{counts[action]} {names[action]}" for action in ORDER if counts[action])
+    if not apply.dry_run:
+        return text or "nothing was done"
+    refusal = f"; {escape(todo.refusal)}" if todo.refusal and not apply.yes else ""
+    return f"{text}; nothing was changed{refusal}"
+
+
+def _as_json(apply: Apply, label: str, outcomes: Sequence[Outcome]) -> str:
+    jobs = [_values(outcome) for outcome in outcomes]
+    return as_json({"folder": str(apply.folder), "label": label, "dry_run": apply.dry_run, "jobs": jobs})
+
+
+def _values(outcome: Outcome) -> dict[str, Any]:
+    step = outcome.step
+    file = step.job.file if step.job is not None else None
+    return {
+        "name": step.name,
+        "action": step.action,
+        "file": str(file.path) if file is not None else None,
+        "former": step.former.versions[-1].digest if step.former is not None else None,
+        "version": step.spec.versions[-1].digest if step.spec is not None else None,
+        "differences": step.differences,
+        "from_us": outcome.from_us,
+        "error": outcome.error or None,
+    }
