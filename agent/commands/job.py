@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from elf.agent.commands.arguments import values_of
 from elf.agent.commands.process.streams import say
 from elf.agent.config import units
 from elf.agent.config.names import check_asked, check_new, meant, unknown_job
@@ -28,7 +29,7 @@ NEVER_FINAL = "without a window nothing is ever final, so a sink would stay empt
 
 
 class NewJob(msgspec.Struct, frozen=True):
-    """The arguments of `elf job start`."""
+    """The arguments of `elf job start`. params: NAME=VALUE of the query's parameters."""
 
     name: str
     sql: str
@@ -38,6 +39,7 @@ class NewJob(msgspec.Struct, frozen=True):
     keep: str = "1h"
     sinks: tuple[str, ...] = ()
     keys: Path | None = None
+    params: tuple[str, ...] = ()
 
 
 def connect(agent: Path | None) -> Control:
@@ -103,8 +105,9 @@ def put_job(agent: Path | None, item: Item) -> None:
         control.one(w.JobPut(item))
 
 
-def compiled(new: NewJob, held: w.JobHeld) -> tuple[Plan, list[str]]:
-    """The plan, compiled here so that no agent ever reads SQL, and notices about columns that not all agents have.
+def compiled(new: NewJob, held: w.JobHeld, kept: Mapping[str, str] | None = None) -> tuple[Plan, list[str]]:
+    """The plan, compiled here so that no agent ever reads SQL, and notices about columns that not all agents have. kept: values
+    of parameters that have no other.
 
     Raises QueryError, UsageError.
     """
@@ -112,11 +115,12 @@ def compiled(new: NewJob, held: w.JobHeld) -> tuple[Plan, list[str]]:
     from elf.jobmaster.compile.query import compile as compile_query
 
     _check_names(new, held)
+    values = values_of(new.params)
     sources = held.sources if new.source is None else (new.source,)
     reported = {name: held.schemas.get(name, w.HeldSource(0)) for name in sources}
     schemas = {name: Schema(each.columns, each.followers) for name, each in reported.items()}
     try:
-        plan = compile_query(new.sql, {name: schema.types for name, schema in schemas.items()})
+        plan = compile_query(new.sql, {name: schema.types for name, schema in schemas.items()}, values, kept)
     except QueryError:
         for schema in schemas.values():
             _check_types(schema, re.findall(r"\w+", new.sql))

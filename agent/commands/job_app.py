@@ -37,6 +37,12 @@ OperatorKeys = Annotated[
         "--keys", metavar="FILE", envvar="ELF_KEYS", help="The operator's key bundle, to sign with."
     ),
 ]
+Params = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--param", metavar="NAME=VALUE", help="The value of a parameter :NAME of the query. Repeatable."
+    ),
+]
 ListOutput = Annotated[
     TableOrJson | None,
     typer.Option("--output", help="Its form.", show_default="table on a terminal, json in a pipe"),
@@ -47,6 +53,7 @@ ListOutput = Annotated[
 def job_start(
     name: JobName,
     sql: Annotated[str, typer.Option(metavar="SQL", help="The question, in Spark SQL.")],
+    param: Params = None,
     source: Annotated[
         str | None,
         typer.Option(
@@ -74,7 +81,7 @@ def job_start(
     """Start a job on all agents that follow its source."""
     from elf.agent.commands.job import NewJob, start_command
 
-    new = NewJob(name, sql, source, lateness, emit, keep, tuple(sink or ()), keys)
+    new = NewJob(name, sql, source, lateness, emit, keep, tuple(sink or ()), keys, tuple(param or ()))
     typer.echo(start_command(new, agent))
 
 
@@ -102,6 +109,7 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would change, 
 def job_update(
     name: JobName,
     sql: Annotated[str, typer.Option(metavar="SQL", help="Its new question, over the same source.")],
+    param: Params = None,
     at: ChangeAt = At.now,
     expect_version: ExpectVersion = None,
     dry_run: DryRun = False,
@@ -114,8 +122,27 @@ def job_update(
     """
     from elf.agent.commands.job_change import Update, update_command
 
-    update = Update(name, sql, None, at.value, expect_version, dry_run, keys)
+    update = Update(name, sql, None, at.value, expect_version, dry_run, keys, tuple(param or ()))
     typer.echo(update_command(update, agent))
+
+
+@job_app.command("set")
+def job_set(
+    name: JobName,
+    values: Annotated[
+        list[str], typer.Argument(metavar="NAME=VALUE...", help="Parameters of its query, and their values.")
+    ],
+    at: ChangeAt = At.now,
+    expect_version: ExpectVersion = None,
+    dry_run: DryRun = False,
+    keys: OperatorKeys = None,
+    agent: Agent = None,
+) -> None:
+    """Give parameters of a running job's question other values."""
+    from elf.agent.commands.job_change import Update, set_command
+
+    update = Update(name, None, None, at.value, expect_version, dry_run, keys, tuple(values))
+    typer.echo(set_command(update, agent))
 
 
 @job_app.command("rollback")

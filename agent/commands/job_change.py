@@ -1,13 +1,14 @@
-"""`elf job update` and `elf job rollback`: a running job gets another version, without a stop."""
+"""`elf job update`, `elf job set` and `elf job rollback`: a running job gets another version, without a stop."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from elf.agent.commands.arguments import values_of
 from elf.agent.commands.job import NEVER_FINAL, NewJob, compiled, connect, held_job, signed
 from elf.agent.commands.mesh_text import time_text
 from elf.agent.commands.process.streams import say
@@ -17,8 +18,10 @@ from elf.errors import UsageError
 from elf.jobmaster.compile.explain import described
 from elf.jobmaster.directory.changes import next_boundary
 from elf.jobmaster.directory.job_spec import JobSpec, Mode, Version, decode_job
-from elf.jobmaster.directory.versions import changed, meaning_of, version_of
+from elf.jobmaster.directory.versions import changed, meaning_of, parameter_texts, version_of
 from elf.jobmaster.log.schedule import plan_of
+from elf.jobmaster.plan.parameters import with_values
+from elf.sinks.console.cells import escape
 
 MODES: dict[str, Mode] = {"now": "split", "next": "next", "restate": "restate"}
 PREFIX_MIN = 4
@@ -26,8 +29,8 @@ PREFIX_MIN = 4
 
 
 class Update(msgspec.Struct, frozen=True):
-    """The arguments of `elf job update` and `elf job rollback`. sql: None for a rollback; to: its version. expect: the version
-    that the job must have now."""
+    """The arguments of `elf job update`, `set` and `rollback`. sql: of an update; to: the version of a rollback. expect: the
+    version that the job must have now. values: NAME=VALUE of parameters."""
 
     name: str
     sql: str | None = None
@@ -36,12 +39,14 @@ class Update(msgspec.Struct, frozen=True):
     expect: str | None = None
     dry_run: bool = False
     keys: Path | None = None
+    values: tuple[str, ...] = ()
 
 
 def update_command(update: Update, agent: Path | None) -> str:
     """Change a running job's query. Returns the text to print. Raises `ElfError`."""
     former, held = _running(update, agent, "update")
-    plan, notes = compiled(NewJob(update.name, update.sql or ""), held)
+    new = NewJob(update.name, update.sql or "", params=update.values)
+    plan, notes = compiled(new, held, parameter_texts(former.versions[-1]))
     if plan.source != former.source:
         raise UsageError(
             f"--sql: job {update.name} reads the source {former.source}, this query reads {plan.source}: that is another job; "
@@ -50,6 +55,18 @@ def update_command(update: Update, agent: Path | None) -> str:
     if plan.window is None and former.sinks:
         raise UsageError(f"--sql: {NEVER_FINAL}")
     return _change(update, former, held, version_of(plan, update.sql or ""), notes, agent)
+
+
+def set_command(update: Update, agent: Path | None) -> str:
+    """Give parameters of a running job's query other values. Returns the text to print. Raises `ElfError`."""
+    values = values_of(update.values, "NAME=VALUE")
+    former, held = _running(update, agent, "set")
+    last = former.versions[-1]
+    try:
+        plan = with_values(plan_of(last.plan), values)
+    except ValueError as error:
+        raise UsageError(f"job {former.name}: {error}; nothing was changed") from error
+    return _change(update, former, held, version_of(plan, last.text), [], agent)
 
 
 def rollback_command(update: Update, agent: Path | None) -> str:
@@ -74,8 +91,8 @@ def _running(update: Update, agent: Path | None, command: str) -> tuple[JobSpec,
     former, held = running_job(name, agent, columns=True)
     if former.stopped:
         raise UsageError(
-            f"job {name} was stopped, so there is nothing to {'change' if command == 'update' else 'roll back'}; start it with: "
-            f"elf job start {name} --sql SQL"
+            f"job {name} was stopped, so there is nothing to {'roll back' if command == 'rollback' else 'change'}; start it "
+            f"with: elf job start {name} --sql SQL"
         )
     present = former.versions[-1].digest
     if update.expect is not None and not _names(update.expect, present):
@@ -122,13 +139,16 @@ def _change(
 ) -> str:
     present = former.versions[-1]
     if meaning_of(version) == meaning_of(present):
-        return f"job {former.name} has this query already, as version {present.digest}; nothing changes"
+        these = "this query and these values" if update.values else "this query"
+        return f"job {former.name} has {these} already, as version {present.digest}; nothing changes"
     spec = changed(former, version, MODES[update.at], held.now_us, held.schedule)
     for note in notes:
         say(note)
     if update.dry_run:
         return "\n".join(_outlook(former, spec))
-    item = signed(spec, update.keys, held.signed, "roll back" if update.sql is None else "update")
+    item = signed(
+        spec, update.keys, held.signed, "update" if update.sql is not None or update.values else "roll back"
+    )
     with connect(agent) as control:
         answer = control.one(w.JobChange(item))
     assert isinstance(answer, w.Changed)
@@ -144,10 +164,18 @@ def _outlook(former: JobSpec, spec: JobSpec) -> Iterator[str]:
     yield f"job {spec.name} would change from version {old.digest} to {new.digest}"
     yield _line_text(former, spec)
     before, after = described(plan_of(old.plan)), described(plan_of(new.plan))
+    yield from _values_changed(parameter_texts(old), parameter_texts(new))
     for part in ("where", "window", "keys", "select", "having", "order", "limit"):
         if before[part] != after[part]:
             yield f"{part}: {_shown(before[part])}  ->  {_shown(after[part])}"
     yield "nothing was changed"
+
+
+def _values_changed(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[str]:
+    """A line for each parameter that is new, has gone or has another value."""
+    for name in sorted(before.keys() | after.keys()):
+        if before.get(name) != after.get(name):
+            yield f"{name}: {escape(before.get(name, 'none'))}  ->  {escape(after.get(name, 'none'))}"
 
 
 def _line_text(former: JobSpec, spec: JobSpec) -> str:

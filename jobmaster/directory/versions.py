@@ -1,6 +1,7 @@
 """The versions of a job: how a spec gets another one, and what became of the earlier ones. Pure.
 
-A version is a plan without the query's text, so that two texts of one meaning are one version. The text is beside it, for people.
+A version is a plan, with the values of its parameters but without the query's text, so that two texts of one meaning are one
+version. The text is beside it, for people.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from elf.jobmaster.directory.job_spec import (
 from elf.jobmaster.directory.known_schedule import KnownSchedule
 from elf.jobmaster.log.schedule import Shape, plan_of
 from elf.jobmaster.plan.codec import digest, encode
+from elf.jobmaster.plan.parameters import parameters, shown
 from elf.jobmaster.plan.plan import Plan
 from elf.srt.messages.messages import Micros
 
@@ -93,7 +95,7 @@ class Step(msgspec.Struct, frozen=True):
     the spec has dropped that version.
 
     state: "in force"; "replaced" by a later one; "superseded": a later one's control line is not after its own, or came before it
-    had any; "waits" to come into force.
+    had any; "waits" to come into force. values: of the query's parameters, as texts.
     """
 
     version: str
@@ -102,11 +104,12 @@ class Step(msgspec.Struct, frozen=True):
     from_us: Micros | None
     state: Literal["in force", "replaced", "superseded", "waits"]
     sql: str
+    values: dict[str, str] = {}
 
 
 def history(spec: JobSpec, known: KnownSchedule | None) -> list[Step]:
     """The job's changes, oldest first. known: the schedule that a master announced last, if any."""
-    texts = {version.digest: version.text for version in spec.versions}
+    versions = {version.digest: version for version in spec.versions}
     changes = _with_lines(spec, known)
     current = max((at for at, change in enumerate(changes) if change.from_us), default=0)
     return [
@@ -116,10 +119,20 @@ def history(spec: JobSpec, known: KnownSchedule | None) -> list[Step]:
             change.asked_us or None,
             change.from_us or None,
             _state(changes, at, current),
-            texts.get(change.version, ""),
+            *_told(versions.get(change.version)),
         )
         for at, change in enumerate(changes)
     ]
+
+
+def _told(version: Version | None) -> tuple[str, dict[str, str]]:
+    """A version's text and the values of its parameters."""
+    return ("", {}) if version is None else (version.text, parameter_texts(version))
+
+
+def parameter_texts(version: Version) -> dict[str, str]:
+    """The values of the parameters of a version's query, as texts."""
+    return {name: shown(each) for name, each in parameters(plan_of(version.plan)).items()}
 
 
 def _state(
