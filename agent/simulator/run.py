@@ -421,7 +421,9 @@ class Run(Mesh):
             version = spec.versions[-2]
             self.oracle.came_back.add((spec.id, version.digest))
         else:
-            version = version_of(job.windows[(count + rival) % len(job.windows)], count + 100 * rival)
+            number = count + 100 * rival
+            version = version_of(job.windows[(count + rival) % len(job.windows)], number)
+            self.oracle.numbers[version.digest] = number
         return msgspec.structs.replace(
             spec,
             number=spec.number + 1,
