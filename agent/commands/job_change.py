@@ -109,7 +109,7 @@ def _names(text: str, digest: str) -> bool:
 
 def _earlier(update: Update, former: JobSpec) -> Version:
     """The version to return to: the named one, or the one before the present one. Raises UsageError."""
-    name, earlier = former.name, former.versions[:-1]
+    name, earlier = former.name, former.whole[:-1]
     if not earlier:
         raise UsageError(f"job {name} has no earlier version; see elf job history {name}")
     if update.to is None:
@@ -121,7 +121,7 @@ def _earlier(update: Update, former: JobSpec) -> Version:
         raise UsageError(
             f"the version before the present one of job {name} is no longer kept; name one with --to V"
         )
-    found = [each for each in former.versions if _names(update.to, each.digest)]
+    found = [each for each in former.whole if _names(update.to, each.digest)]
     if len(found) == 1:
         return found[0]
     known = ", ".join(each.digest for each in earlier)

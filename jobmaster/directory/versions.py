@@ -9,25 +9,25 @@ from __future__ import annotations
 from typing import Literal
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from elf.errors import UsageError
 from elf.jobmaster.directory.job_spec import (
     BODY_BYTES_MAX,
     CHANGES_MAX,
+    VERSIONS_MAX,
     Change,
     JobSpec,
     Mode,
     Version,
 )
 from elf.jobmaster.directory.known_schedule import KnownSchedule
+from elf.jobmaster.directory.shared_plans import WHOLE_BYTES_MAX, shared
 from elf.jobmaster.log.schedule import Shape, plan_of
 from elf.jobmaster.plan.codec import digest, encode
 from elf.jobmaster.plan.parameters import parameters, shown
 from elf.jobmaster.plan.plan import Plan
 from elf.srt.messages.messages import Micros
-
-VERSIONS_MAX = 16
 
 
 def version_of(plan: Plan, text: str) -> Version:
@@ -54,7 +54,7 @@ def changed(
     Of two versions with one digest only the last remains. The oldest versions whose windows are past retention are left out, as
     many as it takes. Raises UsageError if that is not enough.
     """
-    others = [each for each in spec.versions if each.digest != version.digest]
+    others = [each for each in spec.whole if each.digest != version.digest]
     needed = _needed(spec, now_us, known)
     change = Change(spec.number + 1, version.digest, mode, now_us)
     changes = (*_with_lines(spec, known), change)[-CHANGES_MAX:]
@@ -62,12 +62,14 @@ def changed(
         new = replace(
             spec,
             number=spec.number + 1,
-            versions=(*others, version),
+            versions=tuple(Version(*each) for each in shared([astuple(each) for each in (*others, version)])),
             mode=mode,
             line_us=now_us,
             changes=changes,
         )
-        if len(new.versions) <= VERSIONS_MAX and len(new.encode()) <= BODY_BYTES_MAX:
+        whole_bytes = sum(len(each.plan) for each in (*others, version))
+        fits = len(new.encode()) <= BODY_BYTES_MAX and whole_bytes <= WHOLE_BYTES_MAX
+        if fits and len(new.versions) <= VERSIONS_MAX:
             return new
         past = next((each for each in others if each.digest not in needed), None)
         if past is None:
@@ -83,7 +85,7 @@ def _needed(spec: JobSpec, now_us: Micros, known: KnownSchedule | None) -> set[s
     which is up to twice `keep_us` behind; the announced schedule still has them."""
     if known is None:
         return {spec.versions[-1].digest}
-    longest_us = max(Shape.of(plan_of(version.plan)).size_us for version in spec.versions)
+    longest_us = max(Shape.of(plan_of(version.plan)).size_us for version in spec.whole)
     retained_us = now_us - 2 * spec.keep_us - spec.lateness_us - longest_us
     ends = [line.from_us for line in known.lines[1:]]
     lines = zip(known.lines, [*ends, now_us], strict=True)
@@ -109,7 +111,7 @@ class Step(msgspec.Struct, frozen=True):
 
 def history(spec: JobSpec, known: KnownSchedule | None) -> list[Step]:
     """The job's changes, oldest first. known: the schedule that a master announced last, if any."""
-    versions = {version.digest: version for version in spec.versions}
+    versions = {version.digest: version for version in spec.whole}
     changes = _with_lines(spec, known)
     current = max((at for at, change in enumerate(changes) if change.from_us), default=0)
     return [

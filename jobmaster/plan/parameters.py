@@ -23,6 +23,7 @@ from elf.jobmaster.values.conversion import timestamp_text, to_timestamp
 from elf.jobmaster.values.sql_types import BIGINT, BOOLEAN, DOUBLE, INT, MICROS, STRING, Kind, SqlType
 
 T = TypeVar("T")
+Value = bool | int | float | str | None
 _WHOLE = re.compile(r"[+-]?[0-9]{1,400}")
 _POINT = re.compile(r"[+-]?(?:[0-9]{1,400}(?:\.[0-9]{0,400})?|\.[0-9]{1,400})")
 _NUMBER = re.compile(_POINT.pattern + r"(?:[eE][+-]?[0-9]{1,3})?")
@@ -91,14 +92,22 @@ def with_values(plan: Plan, texts: Mapping[str, str]) -> Plan:
     for name in texts:
         if name not in known:
             raise ValueError(unknown(name, known))
-    values = known | {name: literal(name, text, known[name].type) for name, text in texts.items()}
-    changed = _replaced(plan, values)
-    if plan.limit_parameter:
-        changed = msgspec.structs.replace(changed, limit=values[plan.limit_parameter].value)
+    values = {name: each.value for name, each in known.items()}
+    values |= {name: literal(name, text, known[name].type).value for name, text in texts.items()}
+    changed = filled(plan, values)
     reasons = (_refusal(node) for node in _nodes(changed) if isinstance(node, Call))
     if wrong := next(filter(None, reasons), "") or problem(changed):
         raise ValueError(wrong)
     return changed
+
+
+def filled(plan: Plan, values: Mapping[str, Value]) -> Plan:
+    """The plan with these values, unchecked, of all its parameters. Raises KeyError for one without a value. O(nodes)."""
+    changed = _replaced(plan, values)
+    if not plan.limit_parameter:
+        return changed
+    limit = values[plan.limit_parameter]
+    return msgspec.structs.replace(changed, limit=limit if isinstance(limit, int) else None)
 
 
 def _nodes(part: object) -> Iterator[Expression]:
@@ -114,10 +123,10 @@ def _nodes(part: object) -> Iterator[Expression]:
             yield from _nodes(getattr(part, field))
 
 
-def _replaced(part: T, values: Mapping[str, Literal]) -> T:
-    """`part` of a plan with these parameters in place of those of the same names."""
+def _replaced(part: T, values: Mapping[str, Value]) -> T:
+    """`part` of a plan with these values."""
     if isinstance(part, Literal):
-        return cast(T, values.get(part.parameter, part))
+        return cast(T, Literal(values[part.parameter], part.type, part.parameter)) if part.parameter else part
     if isinstance(part, tuple):
         return cast(T, tuple(_replaced(each, values) for each in part))
     if not isinstance(part, msgspec.Struct) or isinstance(part, Column | SqlType):
