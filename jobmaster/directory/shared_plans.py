@@ -24,8 +24,9 @@ Parts = tuple[str, bytes, str]
 MAGIC = b"ELFV\x01"
 """Begins values in place of a plan; the last byte is the version of the encoding."""
 
-WHOLE_BYTES_MAX = 8 << 20
-"""Bytes of all plans of a job in memory: 64 of 128 KiB."""
+WHOLE_BYTES_MAX = 4 << 20
+"""Bytes of all plans of a job in memory: 64 of 64 KiB. They are kept of `JOBS_MAX` jobs."""
+JOBS_MAX = 8
 
 
 class _Values(msgspec.Struct, frozen=True, array_like=True):
@@ -54,7 +55,7 @@ def shared(versions: Sequence[Parts]) -> list[Parts]:
     return out[::-1]
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=JOBS_MAX)
 def whole(versions: tuple[Parts, ...]) -> tuple[Parts, ...]:
     """The same versions with all their plans. Raises PeerError for values without a plan that takes them. O(bytes)."""
     bases = {version[0]: version for version in versions}

@@ -6,6 +6,7 @@ version. The text is beside it, for people.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -46,6 +47,11 @@ def started(spec: JobSpec) -> JobSpec:
     return replace(spec, changes=(Change(spec.number, spec.versions[-1].digest, "start", spec.since_us),))
 
 
+def with_shared_plans(versions: Sequence[Version]) -> tuple[Version, ...]:
+    """These versions, which have all their plans, as a spec has them."""
+    return tuple(Version(*each) for each in shared([astuple(each) for each in versions]))
+
+
 def changed(
     spec: JobSpec, version: Version, mode: Mode, now_us: Micros, known: KnownSchedule | None
 ) -> JobSpec:
@@ -62,7 +68,7 @@ def changed(
         new = replace(
             spec,
             number=spec.number + 1,
-            versions=tuple(Version(*each) for each in shared([astuple(each) for each in (*others, version)])),
+            versions=with_shared_plans((*others, version)),
             mode=mode,
             line_us=now_us,
             changes=changes,

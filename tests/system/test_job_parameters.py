@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.rigs.agents.mesh_rig import SQL, WINDOW_S, Fleet
+from tests.rigs.agents.seen import Seen
 from tests.system.test_job_changes import counted, elf, history, latest, settled, stored, stretches, version
 
 LEAST = SQL.replace("GROUP BY", "WHERE status >= :least GROUP BY")
@@ -20,6 +21,14 @@ def least(fleet: Fleet, job: str) -> dict[str, int]:
     return {str(step["version"]): int(step["parameters"]["least"]) for step in history(fleet, job)}  # type: ignore[index]
 
 
+def wait_final(seen: Seen, version: str) -> None:
+    """Until a window is final that this version has alone: a later change cannot begin before it."""
+    whole = (1_000_000 * WINDOW_S, "final", version)
+    seen.wait(
+        lambda: whole in [(put.covers[1] - put.covers[0], put.status, put.version) for _, put in seen.puts]
+    )
+
+
 def test_every_version_counts_with_its_own_values(tmp_path: Path) -> None:
     def lake(number: int) -> str:
         return '[[sink]]\nname = "lake"\nparquet = "lake"\n' if number == 1 else ""
@@ -29,16 +38,15 @@ def test_every_version_counts_with_its_own_values(tmp_path: Path) -> None:
         with fleet.watch("hits", 1) as seen:
             with fleet.traffic():
                 first = version(fleet, "hits")
-                seen.wait_finals(2)
+                wait_final(seen, first)
                 said = fleet.elf("job", "set", "hits", "least=301", "--expect-version", first[:6], at=2)
                 assert f"version {version(fleet, 'hits')} is in force" in said
-                seen.wait_finals(2)
+                wait_final(seen, version(fleet, "hits"))
                 fleet.elf("job", "set", "hits", "least=500", "--at", "next", at=1)
-                seen.wait_finals(2)
-                fleet.elf(
-                    "job", "update", "hits", "--sql", LEAST.lower(), "--param", "least=200", "--at", "restate"
-                )
-                seen.wait_finals(2)
+                wait_final(seen, version(fleet, "hits"))
+                lower = ("--sql", LEAST.lower(), "--param", "least=200")
+                fleet.elf("job", "update", "hits", *lower, "--at", "restate")
+                wait_final(seen, version(fleet, "hits"))
                 fleet.elf("job", "set", "hits", "least=400")
                 seen.wait_finals(1)
             parts, values = stretches(fleet, "hits"), least(fleet, "hits")

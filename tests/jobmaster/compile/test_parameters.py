@@ -142,6 +142,7 @@ VALUES: dict[str, tuple[SqlType, st.SearchStrategy[object]]] = {
 
 
 @pytest.mark.parametrize("kind", VALUES)
+@settings(deadline=None)
 @given(data=st.data())
 def test_a_shown_value_reads_back(kind: str, data: st.DataObject) -> None:
     type, values = VALUES[kind]

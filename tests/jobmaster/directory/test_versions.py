@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from msgspec.structs import astuple
 
 from elf.agent.formats.presets import COLUMN_TYPES
@@ -18,7 +20,7 @@ from elf.jobmaster.directory.job_spec import (
     decode_job,
 )
 from elf.jobmaster.directory.known_schedule import LINES_MAX, KnownLine, KnownSchedule
-from elf.jobmaster.directory.shared_plans import shared, whole
+from elf.jobmaster.directory.shared_plans import WHOLE_BYTES_MAX, shared, whole
 from elf.jobmaster.directory.versions import (
     changed,
     history,
@@ -27,6 +29,7 @@ from elf.jobmaster.directory.versions import (
     parameter_texts,
     started,
     version_of,
+    with_shared_plans,
 )
 from elf.jobmaster.log.schedule import plan_of
 from elf.jobmaster.plan import codec
@@ -189,6 +192,40 @@ def test_values_without_a_plan_that_takes_them_are_refused(held: list[object]) -
     data = msgspec.msgpack.encode([base.digest if part == "{base}" else part for part in held])
     job = msgspec.structs.replace(spec(base), versions=(Version("v", b"ELFV\x01" + data, ""), base))
     with pytest.raises(PeerError, match="has values for no plan"):
+        decode_job(job.item())
+
+
+POOL = [
+    A,
+    B,
+    *map(with_least, range(4)),
+    with_least(7, LEAST.lower()),
+    with_least(8, LEAST + " -- few"),
+    version(500),
+]
+
+
+@settings(deadline=None)
+@given(versions=st.lists(st.sampled_from(POOL), min_size=1, unique_by=lambda each: each.digest))
+def test_shared_plans_are_whole_again(versions: list[Version]) -> None:
+    stored = with_shared_plans(versions)
+    assert stored[-1] == versions[-1]
+    assert msgspec.structs.replace(spec(), versions=stored).whole == tuple(versions)
+    assert sum(len(each.plan) for each in stored) <= sum(len(each.plan) for each in versions)
+
+
+def test_the_plans_of_a_job_are_bounded() -> None:
+    text = f"SELECT count(*) FROM access WHERE status = :s OR bytes IN ({', '.join(map(str, range(2500)))})"
+    made = [version_of(compile_query(text, {"access": COLUMN_TYPES}, {"s": s}), "-") for s in ("1", "2")]
+    one, last = with_shared_plans(made)
+    most = WHOLE_BYTES_MAX // len(last.plan)
+    assert most < VERSIONS_MAX
+    for count in (most, most + 1):
+        many = [msgspec.structs.replace(one, digest=f"v{at}") for at in range(1, count)]
+        job = msgspec.structs.replace(spec(), versions=(*many, last))
+        if count == most:
+            assert len(decode_job(job.item()).whole) == most
+    with pytest.raises(PeerError, match="the plans of a job have more than 4,194,304 bytes"):
         decode_job(job.item())
 
 
