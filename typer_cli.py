@@ -18,7 +18,7 @@ import typer
 import typer.main
 
 from elf.agent.commands.exits import ended
-from elf.agent.commands.job_app import Agent, ListOutput, TableOrJson, TextOrJson, job_app
+from elf.agent.commands.job_app import Agent, ListOutput, Params, TableOrJson, TextOrJson, job_app
 from elf.agent.commands.plain_types import use_plain_types
 from elf.agent.commands.run_line import FIELDS, Arguments, Color, Field
 
@@ -146,12 +146,13 @@ def formats(
 def explain(
     query: Annotated[str | None, typer.Argument(metavar="[QUERY]", help="Spark SQL.")] = None,
     report: Annotated[str | None, typer.Option(metavar="NAME", help="A usual question, by name.")] = None,
+    param: Params = None,
     output: Annotated[TextOrJson, typer.Option(help="The plan's form.")] = TextOrJson.text,
 ) -> None:
     """Show the plan of a query, without running it."""
     from elf.agent.commands.explain import explain_command
 
-    explain_command(query, report, output.value)
+    explain_command(query, report, param or (), output.value)
 
 
 @app.command()
@@ -193,6 +194,7 @@ def report(
     sql: Annotated[
         str | None, typer.Option(metavar="SQL", help="A query over the lake's jobs, as views.")
     ] = None,
+    param: Params = None,
     every: Annotated[
         str | None, typer.Option(metavar="SPAN", help="Merge windows into longer ones: 1h, 1d.")
     ] = None,
@@ -214,7 +216,7 @@ def report(
     """
     from elf.agent.commands.report import report_command
 
-    report_command(lake, sql, every, master, output)
+    report_command(lake, sql, param or (), every, master, output)
 
 
 @app.command()

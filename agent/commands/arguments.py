@@ -35,6 +35,19 @@ def report_query(name: str) -> str:
     return REPORTS[name]
 
 
+def values_of(texts: Sequence[str], flag: str = "--param") -> dict[str, str]:
+    """Values of a query's parameters, as NAME=VALUE. Raises `UsageError`."""
+    values: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not name or not equals:
+            raise UsageError(f"{flag}: expected NAME=VALUE, found {text!r}")
+        if name in values:
+            raise UsageError(f"{flag}: {name} is given twice")
+        values[name] = value
+    return values
+
+
 def moment(flag: str, text: str | None, now_us: int, zone: str) -> int | None:
     """The time of `--since` or `--until`, microseconds since 1970. Raises `UsageError`."""
     try:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from elf.agent.commands.arguments import report_query
+from collections.abc import Sequence
+
+from elf.agent.commands.arguments import report_query, values_of
 from elf.agent.formats.presets import COLUMN_TYPES
 from elf.errors import UsageError
 
 
-def explain_command(query: str | None, report: str | None, output: str) -> None:
+def explain_command(query: str | None, report: str | None, params: Sequence[str], output: str) -> None:
     """Print the plan of `query`, or the SQL and plan of the usual question `report`. Raises `QueryError`, `UsageError`."""
     if (query is None) == (report is None):
         raise UsageError("name a query, or a usual question with --report NAME")
@@ -15,7 +17,7 @@ def explain_command(query: str | None, report: str | None, output: str) -> None:
     from elf.jobmaster.compile.query import compile as compile_query
 
     sql = report_query(report) if report is not None else query or ""
-    plan = compile_query(sql, {"access": COLUMN_TYPES})
+    plan = compile_query(sql, {"access": COLUMN_TYPES}, values_of(params))
     if output == "json":
         print(to_json(plan))
         return

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from elf.agent.commands.arguments import values_of
 from elf.agent.commands.process.streams import say
 from elf.agent.config import units
 from elf.agent.config.job_file import EMIT_US, KEEP_US, LATENESS_US, JobFile, read_job_file
@@ -42,7 +43,8 @@ FLAGS = {
 
 
 class NewJob(msgspec.Struct, frozen=True):
-    """A job as a command or a job file asks for it. label: of the folder that has its file."""
+    """A job as a command or a job file asks for it. label: of the folder that has its file. params: NAME=VALUE of the query's
+    parameters; the file may have more."""
 
     name: str
     sql: str
@@ -53,13 +55,14 @@ class NewJob(msgspec.Struct, frozen=True):
     sinks: tuple[str, ...] = ()
     file: JobFile | None = None
     label: str = ""
+    params: tuple[str, ...] = ()
 
     def place(self, option: str) -> str:
         """Where that option was given, for a message."""
         return self.file.place(option) if self.file is not None else FLAGS[option]
 
 
-def new_job(name: str, path: Path | None, flags: Mapping[str, Any]) -> NewJob:
+def new_job(name: str, path: Path | None, flags: Mapping[str, Any], params: Sequence[str] | None) -> NewJob:
     """The job of a command's arguments. flags: option -> its text, None if it was not given. Raises UsageError."""
     given = {option: text for option, text in flags.items() if text is not None}
     if path is not None:
@@ -68,12 +71,14 @@ def new_job(name: str, path: Path | None, flags: Mapping[str, Any]) -> NewJob:
             raise UsageError(
                 f"{FLAGS[option]}: with -f the file says this; leave {FLAGS[option]} out, and write {option} in {path}"
             )
-        return job_of_file(read_job_file(path), name)
+        job = job_of_file(read_job_file(path), name)
+        return msgspec.structs.replace(job, params=tuple(params or ()))
     if "sql" not in given:
         raise UsageError("expected a query (--sql SQL), or a job file (-f FILE)")
     readers = {"lateness": read_duration, "emit": read_emit, "keep": read_duration}
     spans = {f"{key}_us": _span(key, read, given[key]) for key, read in readers.items() if key in given}
-    job = NewJob(name, given["sql"], given.get("source"), sinks=tuple(given.get("sinks", ())))
+    sinks = tuple(given.get("sinks", ()))
+    job = NewJob(name, given["sql"], given.get("source"), sinks=sinks, params=tuple(params or ()))
     return msgspec.structs.replace(job, **spans)
 
 
@@ -165,8 +170,9 @@ def put_job(agent: Path | None, item: Item) -> None:
         control.one(w.JobPut(item))
 
 
-def compiled(new: NewJob, held: w.JobHeld) -> tuple[Plan, list[str]]:
-    """The plan, compiled here so that no agent ever reads SQL, and notices about columns that not all agents have.
+def compiled(new: NewJob, held: w.JobHeld, kept: Mapping[str, str] | None = None) -> tuple[Plan, list[str]]:
+    """The plan, compiled here so that no agent ever reads SQL, and notices about columns that not all agents have. kept: values
+    of parameters that have no other.
 
     Raises QueryError, UsageError.
     """
@@ -174,11 +180,12 @@ def compiled(new: NewJob, held: w.JobHeld) -> tuple[Plan, list[str]]:
     from elf.jobmaster.compile.query import compile as compile_query
 
     _check_names(new, held)
+    values = (new.file.params if new.file is not None else {}) | values_of(new.params)
     sources = held.sources if new.source is None else (new.source,)
     reported = {name: held.schemas.get(name, w.HeldSource(0)) for name in sources}
     schemas = {name: Schema(each.columns, each.followers) for name, each in reported.items()}
     try:
-        plan = compile_query(new.sql, {name: schema.types for name, schema in schemas.items()})
+        plan = compile_query(new.sql, {name: schema.types for name, schema in schemas.items()}, values, kept)
     except QueryError as error:
         for schema in schemas.values():
             _check_types(schema, re.findall(r"\w+", new.sql))

@@ -48,6 +48,12 @@ OperatorKeys = Annotated[
         "--keys", metavar="FILE", envvar="ELF_KEYS", help="The operator's key bundle, to sign with."
     ),
 ]
+Params = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--param", metavar="NAME=VALUE", help="The value of a parameter :NAME of the query. Repeatable."
+    ),
+]
 ListOutput = Annotated[
     TableOrJson | None,
     typer.Option("--output", help="Its form.", show_default="table on a terminal, json in a pipe"),
@@ -69,6 +75,7 @@ def job_start(
     name: JobName,
     sql: Sql = None,
     file: JobFileOption = None,
+    param: Params = None,
     source: Annotated[
         str | None,
         typer.Option(
@@ -108,7 +115,7 @@ def job_start(
         "keep": keep,
         "sinks": sink or None,
     }
-    typer.echo(start_command(new_job(name, file, flags), dry_run, keys, agent))
+    typer.echo(start_command(new_job(name, file, flags, param), dry_run, keys, agent))
 
 
 class At(StrEnum):
@@ -135,6 +142,7 @@ def job_update(
     name: JobName,
     sql: Sql = None,
     file: JobFileOption = None,
+    param: Params = None,
     at: ChangeAt = At.now,
     expect_version: ExpectVersion = None,
     dry_run: DryRun = False,
@@ -148,9 +156,28 @@ def job_update(
     from elf.agent.commands.job import new_job
     from elf.agent.commands.job_change import Update, update_command
 
-    new = new_job(name, file, {"sql": sql})
+    new = new_job(name, file, {"sql": sql}, param)
     update = Update(name, new, None, at.value, expect_version, dry_run, keys)
     typer.echo(update_command(update, agent))
+
+
+@job_app.command("set")
+def job_set(
+    name: JobName,
+    values: Annotated[
+        list[str], typer.Argument(metavar="NAME=VALUE...", help="Parameters of its query, and their values.")
+    ],
+    at: ChangeAt = At.now,
+    expect_version: ExpectVersion = None,
+    dry_run: DryRun = False,
+    keys: OperatorKeys = None,
+    agent: Agent = None,
+) -> None:
+    """Give parameters of a running job's question other values."""
+    from elf.agent.commands.job_change import Update, set_command
+
+    update = Update(name, None, None, at.value, expect_version, dry_run, keys, tuple(values))
+    typer.echo(set_command(update, agent))
 
 
 @job_app.command("rollback")

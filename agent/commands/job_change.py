@@ -1,4 +1,4 @@
-"""`elf job update` and `elf job rollback`: a running job gets another version, without a stop."""
+"""`elf job update`, `elf job set` and `elf job rollback`: a running job gets another version, without a stop."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from elf.agent.commands.arguments import values_of
 from elf.agent.commands.job import (
     FLAGS,
     NEVER_FINAL,
@@ -26,8 +27,11 @@ from elf.errors import UsageError
 from elf.jobmaster.directory.changes import next_boundary
 from elf.jobmaster.directory.differences import differences
 from elf.jobmaster.directory.job_spec import JobSpec, Mode, Version, decode_job
-from elf.jobmaster.directory.versions import changed, meaning_of, version_of
+from elf.jobmaster.directory.versions import changed, meaning_of, parameter_texts, version_of
+from elf.jobmaster.log.schedule import plan_of
+from elf.jobmaster.plan.parameters import with_values
 from elf.jobmaster.plan.plan import Plan
+from elf.sinks.console.cells import escape
 from elf.srt.messages.messages import Item
 
 MODES: dict[str, Mode] = {"now": "split", "next": "next", "restate": "restate"}
@@ -36,8 +40,8 @@ PREFIX_MIN = 4
 
 
 class Update(msgspec.Struct, frozen=True):
-    """The arguments of `elf job update` and `elf job rollback`. new: None for a rollback; to: its version. expect: the version
-    that the job must have now."""
+    """The arguments of `elf job update`, `set` and `rollback`. new: of an update; to: the version of a rollback. expect: the
+    version that the job must have now. values: NAME=VALUE of parameters, for `set`."""
 
     name: str
     new: NewJob | None = None
@@ -46,13 +50,14 @@ class Update(msgspec.Struct, frozen=True):
     expect: str | None = None
     dry_run: bool = False
     keys: Path | None = None
+    values: tuple[str, ...] = ()
 
 
 def update_command(update: Update, agent: Path | None) -> str:
     """Change a running job's query. Returns the text to print. Raises `ElfError`."""
     former, held = _running(update, agent, "update")
     assert update.new is not None
-    plan, notes = compiled(update.new, held)
+    plan, notes = compiled(update.new, held, parameter_texts(former.versions[-1]))
     given = update.new.file.lines if update.new.file is not None else ()
     check_change(former, update.new, plan, spec_of(update.new, plan, held, former), given)
     return _change(update, former, held, version_of(plan, update.new.sql), notes, agent)
@@ -80,6 +85,18 @@ def check_change(
             )
 
 
+def set_command(update: Update, agent: Path | None) -> str:
+    """Give parameters of a running job's query other values. Returns the text to print. Raises `ElfError`."""
+    values = values_of(update.values, "NAME=VALUE")
+    former, held = _running(update, agent, "set")
+    last = former.versions[-1]
+    try:
+        plan = with_values(plan_of(last.plan), values)
+    except ValueError as error:
+        raise UsageError(f"job {former.name}: {error}; nothing was changed") from error
+    return _change(update, former, held, version_of(plan, last.text), [], agent)
+
+
 def rollback_command(update: Update, agent: Path | None) -> str:
     """Give a running job one of its earlier versions again. Returns the text to print. Raises `ElfError`."""
     former, held = _running(update, agent, "rollback")
@@ -102,8 +119,8 @@ def _running(update: Update, agent: Path | None, command: str) -> tuple[JobSpec,
     former, held = running_job(name, agent, columns=True)
     if former.stopped:
         raise UsageError(
-            f"job {name} was stopped, so there is nothing to {'change' if command == 'update' else 'roll back'}; start it with: "
-            f"elf job start {name} --sql SQL"
+            f"job {name} was stopped, so there is nothing to {'roll back' if command == 'rollback' else 'change'}; start it "
+            f"with: elf job start {name} --sql SQL"
         )
     present = former.versions[-1].digest
     if update.expect is not None and not _names(update.expect, present):
@@ -120,7 +137,7 @@ def _names(text: str, digest: str) -> bool:
 
 def _earlier(update: Update, former: JobSpec) -> Version:
     """The version to return to: the named one, or the one before the present one. Raises UsageError."""
-    name, earlier = former.name, former.versions[:-1]
+    name, earlier = former.name, former.whole[:-1]
     if not earlier:
         raise UsageError(f"job {name} has no earlier version; see elf job history {name}")
     if update.to is None:
@@ -132,7 +149,7 @@ def _earlier(update: Update, former: JobSpec) -> Version:
         raise UsageError(
             f"the version before the present one of job {name} is no longer kept; name one with --to V"
         )
-    found = [each for each in former.versions if _names(update.to, each.digest)]
+    found = [each for each in former.whole if _names(update.to, each.digest)]
     if len(found) == 1:
         return found[0]
     known = ", ".join(each.digest for each in earlier)
@@ -150,15 +167,15 @@ def _change(
 ) -> str:
     present = former.versions[-1]
     if meaning_of(version) == meaning_of(present):
-        return f"job {former.name} has this query already, as version {present.digest}; nothing changes"
+        these = "this query and these values" if update.values else "this query"
+        return f"job {former.name} has {these} already, as version {present.digest}; nothing changes"
     spec = changed(former, version, MODES[update.at], held.now_us, held.schedule)
     for note in notes:
         say(note)
     if update.dry_run:
         return "\n".join(_outlook(former, spec))
-    answer = send_change(
-        signed(spec, update.keys, held.signed, "roll back" if update.new is None else "update"), agent
-    )
+    what = "update" if update.new is not None or update.values else "roll back"
+    answer = send_change(signed(spec, update.keys, held.signed, what), agent)
     return (
         f"job {former.name}: version {version.digest} is in force from {time_text(answer.from_us)} UTC on; "
         f"that took {answer.took_us / 1000:.0f} ms"
@@ -179,7 +196,7 @@ def _outlook(former: JobSpec, spec: JobSpec) -> Iterator[str]:
     yield f"job {spec.name} would change from version {old.digest} to {new.digest}"
     yield _line_text(former, spec)
     for difference in differences(old, new):
-        yield str(difference)
+        yield escape(str(difference))
     yield "nothing was changed"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from elf.agent.config import units
 from elf.agent.config.job_file import job_text
 from elf.jobmaster.directory.job_spec import JobSpec
 from elf.jobmaster.directory.known_schedule import KnownSchedule
-from elf.jobmaster.directory.versions import Step, history
+from elf.jobmaster.directory.versions import Step, history, parameter_texts
 from elf.sinks.console.cells import escape
 
 MODES = {"start": "start", "split": "now", "next": "next", "restate": "restate"}
@@ -24,7 +25,7 @@ def history_command(name: str, output: str | None, agent: Path | None) -> str:
     steps = history(spec, held.schedule)
     if not is_table(output):
         return as_json([_as_values(step) for step in steps])
-    columns = ["version", "at", "asked", "in force from", "state", "query"]
+    columns = ["version", "at", "asked", "in force from", "state", "values", "query"]
     rows = [
         (
             step.version,
@@ -32,11 +33,23 @@ def history_command(name: str, output: str | None, agent: Path | None) -> str:
             _time(step.asked_us),
             _time(step.from_us),
             "stopped" if spec.stopped and step.state == "in force" else step.state,
+            values_text(step.values),
             " ".join(step.sql.split()) or "-",
         )
         for step in steps
     ]
+    if not any(step.values for step in steps):
+        return table_of(columns[:5] + columns[6:], [row[:5] + row[6:] for row in rows])
     return table_of(columns, rows)
+
+
+def values_text(values: Mapping[str, str]) -> str:
+    """Values of parameters in a line, each of bounded length."""
+    return ", ".join(f"{name}={escape(_short(text))}" for name, text in values.items()) or "-"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 40 else text[:39] + "…"
 
 
 def show_command(name: str, output: str | None, agent: Path | None) -> str:
@@ -59,6 +72,7 @@ def show_command(name: str, output: str | None, agent: Path | None) -> str:
         ("keep", units.duration_text(spec.keep_us)),
         ("sinks", escape(", ".join(spec.sinks)) or "none"),
         ("folder", escape(spec.label) or "none"),
+        *((("values", values_text(values["parameters"])),) if values["parameters"] else ()),
         ("query", escape(" ".join(spec.versions[-1].text.split()))),
     ]
     return "\n".join(f"{title:<10}{text}" for title, text in rows)
@@ -81,6 +95,7 @@ def _job(spec: JobSpec, known: KnownSchedule | None) -> dict[str, Any]:
         "sinks": list(spec.sinks),
         "label": spec.label,
         "sql": last.text,
+        "parameters": parameter_texts(last),
     }
 
 
@@ -92,6 +107,7 @@ def _as_values(step: Step) -> dict[str, Any]:
         "from_us": step.from_us,
         "state": step.state,
         "sql": step.sql,
+        "parameters": step.values,
     }
 
 

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+
+from elf.agent.commands.arguments import values_of
+from elf.errors import UsageError
 
 
 def report_command(
-    lake: str, sql: str | None, every: str | None, master: str | None, output: str | None
+    lake: str,
+    sql: str | None,
+    params: Sequence[str],
+    every: str | None,
+    master: str | None,
+    output: str | None,
 ) -> None:
     """Write the report to stdout, or to a file of HTML. Raises `ElfError`."""
     from elf.sinks.report.report import report
 
     form = output or ("table" if sys.stdout.isatty() else "json")
-    report(lake, sql=sql, every=every, master=master, output=form)
+    if params and sql is None:
+        raise UsageError("--param: only a query of --sql has parameters")
+    report(lake, sql=sql, params=values_of(params), every=every, master=master, output=form)

@@ -6,7 +6,14 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 
-from elf.agent.commands.arguments import checked_timezone, memory, moment, report_query, sink_specs
+from elf.agent.commands.arguments import (
+    checked_timezone,
+    memory,
+    moment,
+    report_query,
+    sink_specs,
+    values_of,
+)
 from elf.agent.commands.process import standard_input
 from elf.agent.commands.process.signals import stop_on_signals
 from elf.agent.commands.process.streams import notices, say
@@ -87,6 +94,7 @@ def _options(arguments: Arguments, now_us: int) -> RunOptions:
         until_us=until,
         memory_max=memory(arguments.memory_max),
         timezone=zone,
+        parameters=values_of(arguments.param),
     )
 
 

@@ -53,6 +53,10 @@ class Arguments(NamedTuple):
             "NAME",
         ),
     ] = None
+    param: Annotated[
+        tuple[str, ...],
+        Option("The value of a parameter :NAME of QUERY, repeatable.", ("--param",), "NAME=VALUE"),
+    ] = ()
     output: Annotated[
         Output | None,
         Option("The result's form.", ("--output",), shown_default="table on a terminal, json in a pipe"),

@@ -38,6 +38,7 @@ from elf.agent.config.toml_values import (
 )
 from elf.errors import QueryError, UsageError
 from elf.jobmaster.directory.job_spec import JobSpec
+from elf.jobmaster.directory.versions import parameter_texts
 
 LATENESS_US, EMIT_US, KEEP_US = 60_000_000, 250_000, 3_600_000_000
 """What a job has unless its file or command says otherwise."""
@@ -94,12 +95,7 @@ def read_job_file(path: Path) -> JobFile:
 def parse_job_file(text: str, path: Path) -> JobFile:
     """As `read_job_file`, from the file's text."""
     text = text.replace("\r\n", "\n")
-    file = _of_toml(text, path) if path.suffix == ".toml" else _of_sql(text, path)
-    if "params" in file.lines:  # the one place that refuses parameters
-        raise UsageError(
-            f"{file.place('params')}: a query has no parameters yet; write the values into the query"
-        )
-    return file
+    return _of_toml(text, path) if path.suffix == ".toml" else _of_sql(text, path)
 
 
 def _of_toml(text: str, path: Path) -> JobFile:
@@ -220,7 +216,16 @@ def job_text(spec: JobSpec) -> str:
         "sinks": f"[{', '.join(map(_quoted, spec.sinks))}]" if spec.sinks else None,
         "sql": _block(spec.versions[-1].text.strip()),
     }
-    return "\n".join(f"{key} = {value}" for key, value in values.items() if value is not None)
+    lines = [f"{key} = {value}" for key, value in values.items() if value is not None]
+    parameters = parameter_texts(spec.versions[-1])
+    if parameters:
+        lines += ["", "[params]", *(f"{name} = {_value(text)}" for name, text in parameters.items())]
+    return "\n".join(lines)
+
+
+def _value(text: str) -> str:
+    """Whole numbers bare, all else as text."""
+    return text if re.fullmatch(r"-?(0|[1-9][0-9]{0,17})", text) else _quoted(text)
 
 
 def _block(text: str) -> str:

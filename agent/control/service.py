@@ -276,7 +276,7 @@ class ControlService:
 
     def _plans(self, job: JobId) -> dict[str, bytes]:
         item = self._directory.get("job", job)
-        return {} if item is None else {each.digest: each.plan for each in decode_job(item).versions}
+        return {} if item is None else {each.digest: each.plan for each in decode_job(item).whole}
 
     # The mesh.
 

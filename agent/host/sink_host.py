@@ -307,7 +307,7 @@ class SinkHost:
     def _reader(self, version: str, spec: JobSpec) -> PaneReader | None:
         key = (spec.name, version)
         if key not in self._readers:
-            plan = next((each.plan for each in spec.versions if each.digest == version), None)
+            plan = next((each.plan for each in spec.whole if each.digest == version), None)
             if plan is None:
                 return None
             if len(self._readers) >= READERS_MAX:

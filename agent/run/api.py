@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -121,12 +121,13 @@ def run(
     format: str = "auto",
     memory_max: int | str = MEMORY_MAX,
     timezone: str = "UTC",
+    params: Mapping[str, object] | None = None,
 ) -> Result:
     """Run a query over log files and return its windows.
 
     files: a path, a glob, or several. memory_max: bytes, or a text like "256MiB"; beyond it state goes to disk (the result
-    itself is held in memory). Raises QueryError, FormatError, UsageError, and SourceError when there are lines and none can
-    be parsed (all `elf.ElfError`).
+    itself is held in memory). params: the values of the query's parameters (`:name`). Raises QueryError, FormatError, UsageError,
+    and SourceError when there are lines and none can be parsed (all `elf.ElfError`).
     """
     many = [files] if isinstance(files, (str, os.PathLike)) else list(files)
     if not many:
@@ -134,7 +135,12 @@ def run(
     bytes_max = memory_max if isinstance(memory_max, int) else _size(memory_max)
     sink = _Collect()
     options = RunOptions(
-        query, tuple(os.fspath(file) for file in many), format, memory_max=bytes_max, timezone=timezone
+        query,
+        tuple(os.fspath(file) for file in many),
+        format,
+        memory_max=bytes_max,
+        timezone=timezone,
+        parameters={name: str(value) for name, value in (params or {}).items()},
     )
     summary = run_engine(options, [sink])
     if summary.lines and not summary.parsed:

@@ -43,6 +43,7 @@ class RunOptions(msgspec.Struct, frozen=True):
     memory_max: int = MEMORY_MAX
     timezone: str = "UTC"
     job: str = "run"
+    parameters: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
 class Progress(msgspec.Struct):
@@ -154,7 +155,7 @@ def run(
     formats = FormatChoice(options.format, notices)
     blocks = inputs.read(paths, notices=notices)
     first = next(blocks, None)  # only one: each block is a view that is valid until the next one is read
-    plan = compile_plan(options.query, formats.schema(_heads(paths, first)))
+    plan = compile_plan(options, formats.schema(_heads(paths, first)))
     shot = OneShot(options, plan, formats)
     total = inputs.total_bytes(paths)
     try:
@@ -187,9 +188,9 @@ def _heads(paths: Sequence[inputs.Input], first: Block | None) -> dict[str, byte
     return heads
 
 
-def compile_plan(query: str, schema: Mapping[str, SqlType]) -> Plan:
-    """The plan of a query whose FROM is any name: with one set of files there is one source."""
-    return compiled(query, {"access": schema})
+def compile_plan(options: RunOptions, schema: Mapping[str, SqlType]) -> Plan:
+    """The plan of the query. Its FROM is any name: with one set of files there is one source."""
+    return compiled(options.query, {"access": schema}, options.parameters)
 
 
 def put(sinks: Sequence[Sink], window: Window) -> None:

@@ -23,14 +23,16 @@ _ROOMS = ("values", "plan", "compile")
 """The folders of the jobmaster whose code decides what a plan is."""
 
 
-def compiled(query: str, sources: Mapping[str, Mapping[str, SqlType]]) -> Plan:
+def compiled(
+    query: str, sources: Mapping[str, Mapping[str, SqlType]], values: Mapping[str, str] | None = None
+) -> Plan:
     """The plan of the query from the cache, else from `elf.jobmaster.compile.query.compile`. Raises QueryError."""
-    path = _folder() / _name(query, sources)
+    path = _folder() / _name(query, sources, values or {})
     with suppress(OSError, PeerError):
         return plans.decode(path.read_bytes())
     from elf.jobmaster.compile.query import compile as compile_query
 
-    plan = compile_query(query, sources)
+    plan = compile_query(query, sources, values)
     with suppress(OSError):
         _keep(path, plans.encode(plan))
     return plan
@@ -40,8 +42,9 @@ def _folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "elf" / "plans"
 
 
-def _name(query: str, sources: Mapping[str, Mapping[str, SqlType]]) -> str:
-    """A digest of the query, its columns, and the compiler, whose files have other sizes or times in another version."""
+def _name(query: str, sources: Mapping[str, Mapping[str, SqlType]], values: Mapping[str, str]) -> str:
+    """A digest of the query, its columns and values, and of the compiler, whose files have other sizes or times in another
+    version."""
     code = sorted(
         (entry.name, entry.stat().st_mtime_ns, entry.stat().st_size)
         for room in _ROOMS
@@ -49,7 +52,9 @@ def _name(query: str, sources: Mapping[str, Mapping[str, SqlType]]) -> str:
         if entry.name.endswith(".py")
     )
     columns = [(name, sorted((c, str(t)) for c, t in schema.items())) for name, schema in sources.items()]
-    return hashlib.blake2b(repr((query, columns, code)).encode(), digest_size=16).hexdigest()
+    return hashlib.blake2b(
+        repr((query, columns, sorted(values.items()), code)).encode(), digest_size=16
+    ).hexdigest()
 
 
 def _keep(path: Path, encoded: bytes) -> None:

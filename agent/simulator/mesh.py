@@ -26,16 +26,19 @@ event makes a run seven times as slow; some seeds do that. Publications, promise
 
 @lru_cache
 def version_of(window: str, number: int) -> Version:
-    """A job's version `number`: lines and bytes by path, for windows like "2 seconds/1 second"."""
+    """A job's version `number`: lines and bytes by path, for windows like "2 seconds/1 second". All but the first return their
+    number too, as the value of a parameter, so that versions with equal windows differ in that value alone."""
     from elf.jobmaster.compile.query import compile as compile_query
     from elf.jobmaster.values.sql_types import BIGINT, STRING, TIMESTAMP
 
     span = ", ".join(f"'{part}'" for part in window.split("/"))
+    value = ", :number AS number" if number else ""
     text = (
-        f"SELECT window, path, count(*) AS hits_{number}, sum(bytes) AS bytes FROM access "
+        f"SELECT window, path, count(*) AS hits_0, sum(bytes) AS bytes{value} FROM access "
         f"GROUP BY window(time, {span}), path"
     )
-    plan = compile_query(text, {"access": {"time": TIMESTAMP, "path": STRING, "bytes": BIGINT}})
+    values = {"number": str(number)} if number else {}
+    plan = compile_query(text, {"access": {"time": TIMESTAMP, "path": STRING, "bytes": BIGINT}}, values)
     return Version(plans.digest(plan), plans.encode(plan), text)
 
 

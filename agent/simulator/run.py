@@ -25,6 +25,7 @@ from elf.agent.simulator.world.network import Weather
 from elf.agent.simulator.world.places import EPOCH_US, Actor
 from elf.jobmaster.directory.changes import rank_of
 from elf.jobmaster.directory.job_spec import JobSpec
+from elf.jobmaster.directory.versions import with_shared_plans
 from elf.jobmaster.log.job_state import JobState
 from elf.jobmaster.log.schedule import AFTER_ALL, Shape, plan_of
 from elf.srt.messages.ids import JobId, NodeId
@@ -418,14 +419,18 @@ class Run(Mesh):
         spec, job = self.specs[fault.job], self.scenario.jobs[fault.job]
         count = spec.number
         if fault.back and len(spec.versions) > 1:
-            version = spec.versions[-2]
+            version = spec.whole[-2]
             self.oracle.came_back.add((spec.id, version.digest))
         else:
-            version = version_of(job.windows[(count + rival) % len(job.windows)], count + 100 * rival)
+            number = count + 100 * rival
+            version = version_of(job.windows[(count + rival) % len(job.windows)], number)
+            self.oracle.numbers[version.digest] = number
         return msgspec.structs.replace(
             spec,
             number=spec.number + 1,
-            versions=(*(each for each in spec.versions if each.digest != version.digest), version),
+            versions=with_shared_plans(
+                (*(each for each in spec.whole if each.digest != version.digest), version)
+            ),
             mode=fault.mode,
             line_us=EPOCH_US + self.world.now_us,
         )

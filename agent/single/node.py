@@ -268,7 +268,7 @@ def follow(
     source = Source("access", options.files, state=None, start="beginning")
     source.scan(time.monotonic())
     formats = FormatChoice(options.format, notices, lenient=True, head=lambda block: source.head(block.file))
-    plan = compile_plan(options.query, formats.schema({"access": source.head()}))
+    plan = compile_plan(options, formats.schema({"access": source.head()}))
     if plan.window is None and any(sink.wants_state for sink in sinks):
         raise UsageError(
             "--sink parquet with --follow needs GROUP BY window(time, …): without one nothing is ever final"

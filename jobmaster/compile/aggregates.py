@@ -106,6 +106,7 @@ def both(left: Expression | None, right: Expression) -> Expression:
 
 def scalar(value: Expression) -> Expression:
     """`value`, if it can be an argument of an aggregate; an untyped NULL becomes INT."""
+    value = types.typed(value)
     if value.type.kind is Kind.NULL:
         return types.cast(value, INT)
     if value.type.kind not in signatures.SCALARS:

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from elf.jobmaster.plan import codec as plans
+from elf.jobmaster.plan.parameters import parameters, shown
 from elf.jobmaster.plan.plan import (
     Accumulator,
     Aggregate,
@@ -64,6 +65,10 @@ def explain(plan: Plan) -> str:
     rows.append(("having", about["having"] or "every group"))
     rows += _listed("order", [_ordered(order) for order in about["order"]], "none: one group")
     rows.append(("limit", "none" if about["limit"] is None else f"{about['limit']} in each window"))
+    if about["parameters"]:
+        rows += _listed(
+            "values", [f"{p['name']} {p['type']} = {p['value']}" for p in about["parameters"]], ""
+        )
     return "\n".join(f"{title:<10}{text}" for title, text in rows)
 
 
@@ -108,7 +113,11 @@ def described(plan: Plan) -> dict[str, Any]:
             }
             for order in plan.order
         ],
-        "limit": plan.limit,
+        "limit": plan.limit if not plan.limit_parameter else f":{plan.limit_parameter}",
+        "parameters": [
+            {"name": name, "type": str(each.type), "value": shown(each)}
+            for name, each in parameters(plan).items()
+        ],
     }
 
 
@@ -117,7 +126,7 @@ def text(expression: Expression, names: Mapping[str, str] | None = None) -> str:
     if isinstance(expression, Column):
         return (names or {}).get(expression.name, expression.name)
     if isinstance(expression, Literal):
-        return _constant(expression)
+        return f":{expression.parameter}" if expression.parameter else _constant(expression)
     return _call(expression, [text(operand, names) for operand in expression.arguments])
 
 

@@ -19,12 +19,14 @@ Build = Callable[[Sequence[Expression]], Expression]
 
 def text(operand: Expression, what: str) -> Literal:
     """`operand` as a STRING constant. Raises Mismatch if it is not one."""
+    operand = types.typed(operand, STRING)
     if not isinstance(operand, Literal) or not isinstance(operand.value, str):
         raise Mismatch(f"the {what} must be a quoted constant")
     return operand
 
 
 def whole(operand: Expression, what: str) -> Literal:
+    operand = types.typed(operand, INT)
     if not isinstance(operand, Literal) or operand.type != INT or operand.value is None:
         raise Mismatch(f"the {what} must be a whole constant")
     return operand
@@ -156,6 +158,8 @@ def _floor(function: str) -> Build:
 
 def _round(operands: Sequence[Expression]) -> Expression:
     digits = whole(operands[1], "number of digits") if len(operands) == 2 else Literal(0, INT)
+    if digits.parameter:
+        raise Mismatch("the number of digits cannot be a parameter: the type of the result depends on it")
     if abs(int(digits.value or 0)) > signatures.ROUND_DIGITS_MAX:
         raise Mismatch(f"round takes at most {signatures.ROUND_DIGITS_MAX} digits")
     return call("round", types.number(operands[0]), digits)
@@ -189,6 +193,7 @@ def _unix_timestamp(operands: Sequence[Expression]) -> Expression:
 
 
 def is_null(operand: Expression) -> Expression:
+    operand = types.typed(operand)
     if operand.type.kind is Kind.NULL:
         return Literal(True, BOOLEAN)
     return call("is_null", operand)

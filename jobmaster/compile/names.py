@@ -6,10 +6,10 @@ from collections.abc import Mapping, Set
 from difflib import get_close_matches
 from typing import NoReturn
 
-from elf.errors import QueryError
 from elf.jobmaster.compile.aggregates import Aggregates
+from elf.jobmaster.compile.given import Given
 from elf.jobmaster.compile.literals import Term
-from elf.jobmaster.compile.parse import Node, place_of, position
+from elf.jobmaster.compile.parse import Node, fail
 from elf.jobmaster.plan.plan import Column, Expression, WindowSpec
 from elf.jobmaster.values.sql_types import TIMESTAMP, WINDOW, SqlType
 
@@ -33,17 +33,11 @@ CANONICAL = frozenset(
 """Columns that have one name in every format that logs them."""
 
 
-def fail(sql: str, node: Node | None, reason: str, hint: str = "") -> NoReturn:
-    """Raises QueryError that points at the node's place in the text."""
-    line, column = position(sql, max(0, place_of(node)))
-    raise QueryError(reason, line=line, column=column, hint=hint)
-
-
 class Names:
     """The names of one query. Compiling its clauses, in their order, adds names.
 
     source: the name of the source; columns: the source's columns by lower-case name; qualifiers: the names that may precede a
-    column's name; given: the aliases of SELECT, which enter `aliases` when SELECT is compiled.
+    column's name; selected: the aliases of SELECT, which enter `aliases` when SELECT is compiled; given: the parameters' values.
     """
 
     def __init__(
@@ -52,9 +46,11 @@ class Names:
         source: str,
         schema: Mapping[str, SqlType],
         qualifiers: Set[str],
-        given: Set[str],
+        selected: Set[str],
+        given: Given,
     ) -> None:
-        self.sql, self.source, self.qualifiers, self.given = sql, source, qualifiers, given
+        self.sql, self.source, self.qualifiers = sql, source, qualifiers
+        self.selected, self.given = selected, given
         self.columns = {name.lower(): Column(name, type) for name, type in schema.items()}
         self.window: WindowSpec | None = None
         self.key_index: dict[Expression, Column] = {}
@@ -88,7 +84,7 @@ class Names:
             hint = "add GROUP BY window(time, '10 seconds')"
             self.fail(node, "there is no window", hint)
         reason = f"there is no column {node.name} in {self.source}"
-        if node.name.lower() in self.given:
+        if node.name.lower() in self.selected:
             self.fail(node, reason, "it is an alias of SELECT, which cannot be used here")
         if node.name.lower() in CANONICAL:
             hint = f"the log's format has no {node.name}; it has {', '.join(names)}"

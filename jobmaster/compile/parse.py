@@ -1,17 +1,18 @@
 """From a query's text to sqlglot's tree, with a place for every error.
 
 sqlglot normalises functions and casts while it parses, differently in each version. The tokens are therefore rewritten first: a
-call `name(` becomes `$name(`, which sqlglot does not change, and the keyword `window` becomes a plain name. Functions with
-their own grammar (CAST, TRIM, EXTRACT) are not rewritten. Strings are unescaped here, by Spark's rules. Works with sqlglot from
-27 on, including its compiled build.
+call `name(` becomes `$name(`, which sqlglot does not change, a parameter `:name` becomes the call `$:name()`, and the keyword
+`window` becomes a plain name. Functions with their own grammar (CAST, TRIM, EXTRACT) are not rewritten. Strings are unescaped
+here, by Spark's rules. Works with sqlglot from 27 on, including its compiled build.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 from elf.errors import QueryError
+from elf.jobmaster.plan.check import PARAMETER_NAME
 
 Node: TypeAlias = Any
 """A node of sqlglot's tree, whose base class has another name in each version."""
@@ -22,6 +23,8 @@ NESTING_MAX = 50
 _PREFIXES = frozenset(("NOT", "!", "-", "+", "~"))
 _BEGINNINGS = frozenset(("SELECT", "FROM", "("))
 CALL_MARK = "$"
+PARAMETER_MARK = ":"
+"""The calls that sqlglot sees: `$name(…)` for functions, `$:name()` for parameters."""
 
 # Words before a parenthesis that are not function names.
 _GRAMMAR = frozenset(
@@ -105,6 +108,19 @@ _SIMPLE_ESCAPES = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-3][0-7]{2})|([%_])|(.))|\\\Z", re.DOTALL)
 
 
+def called(node: Node) -> str:
+    """The name of the function that `node` calls, as written, "" where it is no call. A parameter is a call of `:name`."""
+    if type(node).__name__ != "Anonymous":
+        return ""
+    return str(getattr(node.this, "name", node.this)).removeprefix(CALL_MARK)
+
+
+def parameter_name(node: Node) -> str:
+    """The name of the parameter that `node` is, "" where it is none."""
+    name = called(node)
+    return name[1:] if name.startswith(PARAMETER_MARK) else ""
+
+
 def position(sql: str, offset: int) -> tuple[int, int]:
     """The 1-based (line, column) of a character offset."""
     return sql.count("\n", 0, offset) + 1, offset - sql.rfind("\n", 0, offset)
@@ -118,6 +134,12 @@ def place_of(node: Node) -> int:
             return int(min(starts))
         node = node.parent
     return -1
+
+
+def fail(sql: str, node: Node | None, reason: str, hint: str = "") -> NoReturn:
+    """Raises QueryError that points at the node's place in the text."""
+    line, column = position(sql, max(0, place_of(node)))
+    raise QueryError(reason, line=line, column=column, hint=hint)
 
 
 def source_of(sql: str, node: Node) -> str:
@@ -190,6 +212,12 @@ def _rewritten(sql: str, tokens: list[Token]) -> list[Token]:
                 same = first.end + 1 == token.start and sql[first.end] == sql[token.start]
                 text, token = first.text + (sql[token.start] if same else "") + text, first
             out.append(remade(token, TokenType.STRING, text, end))
+        elif token.token_type == TokenType.COLON and (after := _parameter_after(sql, tokens, at)):
+            name_text = CALL_MARK + PARAMETER_MARK + sql[after.start : after.end + 1]
+            out.append(remade(token, TokenType.VAR, name_text, after.end))
+            out.append(remade(after, TokenType.L_PAREN, "(", after.end))
+            out.append(remade(after, TokenType.R_PAREN, ")", after.end))
+            skip = at + 2
         elif (
             token.token_type == TokenType.NUMBER
             and tokens[at + 1 : at + 2]
@@ -210,6 +238,14 @@ def _rewritten(sql: str, tokens: list[Token]) -> list[Token]:
         else:
             out.append(token)
     return out
+
+
+def _parameter_after(sql: str, tokens: list[Token], at: int) -> Token | None:
+    """The name directly after the colon `tokens[at]`, which makes a parameter."""
+    after = tokens[at + 1] if at + 1 < len(tokens) else None
+    if after is None or after.start != tokens[at].end + 1:
+        return None
+    return after if PARAMETER_NAME.fullmatch(sql[after.start : after.end + 1]) else None
 
 
 def _is_plain_trim(tokens: list[Token], at: int) -> bool:

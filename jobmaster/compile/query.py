@@ -18,24 +18,28 @@ import msgspec
 from elf.errors import InternalError, QueryError
 from elf.jobmaster.plan import codec as plans
 from elf.jobmaster.plan.plan import Plan
-from elf.jobmaster.values.sql_types import SqlType
+from elf.jobmaster.values.sql_types import STRING, SqlType
 
 SQL_BYTES_MAX = 64 * 1024
 CHILD_SECONDS_MAX = 30
 
 
-def compile(sql: str, sources: Mapping[str, Mapping[str, SqlType]]) -> Plan:
-    """Compile one SELECT. `sources`: FROM name -> column -> type, in the order in which messages list them.
+def compile(
+    sql: str,
+    sources: Mapping[str, Mapping[str, SqlType]],
+    values: Mapping[str, str] | None = None,
+    defaults: Mapping[str, str] | None = None,
+) -> Plan:
+    """Compile one SELECT. `sources`: FROM name -> column -> type, in the order in which messages list them. values: texts of the
+    query's parameters by name (`elf.jobmaster.plan.parameters`); defaults: of those that `values` lacks, and maybe of others.
 
     Raises QueryError with line, column, reason and a hint for a query that cannot run.
     """
-    from elf.jobmaster.compile.parse import parse
-    from elf.jobmaster.compile.select import Select
     from elf.jobmaster.plan.check import problem as problem_of
 
     _check_text(sql)
     try:
-        plan = Select(sql, parse(sql), sources).plan()
+        plan = _compiled(sql, sources, values or {}, defaults or {})
     except RecursionError:
         raise QueryError("the query is nested too deeply", hint="split the expression up") from None
     problem = problem_of(plan)
@@ -44,6 +48,32 @@ def compile(sql: str, sources: Mapping[str, Mapping[str, SqlType]]) -> Plan:
     if problem:
         raise QueryError(problem, hint="make the query smaller")
     return plan
+
+
+def _compiled(
+    sql: str,
+    sources: Mapping[str, Mapping[str, SqlType]],
+    values: Mapping[str, str],
+    defaults: Mapping[str, str],
+) -> Plan:
+    from elf.jobmaster.compile.given import Given
+    from elf.jobmaster.compile.parse import parse
+    from elf.jobmaster.compile.select import Select
+    from elf.jobmaster.plan.parameters import literal, unknown
+
+    texts = {**defaults, **values}
+    try:
+        for name, text in texts.items():
+            literal(name, text, STRING)
+    except ValueError as error:
+        raise QueryError(str(error)) from None
+    given = Given(texts)
+    plan = Select(sql, parse(sql), sources, given).plan()
+    for name in values:
+        if name not in given.seen:
+            raise QueryError(unknown(name, given.seen))
+    types = given.types_in(sql, plan)
+    return plan if types is None else Select(sql, parse(sql), sources, Given(texts, types)).plan()
 
 
 def _check_text(sql: str) -> None:

@@ -15,7 +15,7 @@ from elf.jobmaster.compile import functions, types
 from elf.jobmaster.compile.functions import BUILD, INSTEAD
 from elf.jobmaster.compile.literals import Term, number, type_named
 from elf.jobmaster.compile.names import Names
-from elf.jobmaster.compile.parse import CALL_MARK, Node, source_of
+from elf.jobmaster.compile.parse import PARAMETER_MARK, Node, called, parameter_name, source_of
 from elf.jobmaster.compile.types import Mismatch, call
 from elf.jobmaster.plan import check
 from elf.jobmaster.plan.plan import Call, Expression, Literal
@@ -68,6 +68,7 @@ _REFUSED = {
     "Rollup": ("GROUP BY ROLLUP is not supported", "start one job for each grouping"),
     "Cube": ("GROUP BY CUBE is not supported", "start one job for each grouping"),
     "GroupingSets": ("GROUP BY GROUPING SETS is not supported", "start one job for each grouping"),
+    "Placeholder": ("this is not a parameter", "write :name, without a space"),
     "Lambda": ("lambda functions are not supported", ""),
     "CurrentTimestamp": ("the present time is not available", "write the time as a constant"),
     "CurrentDate": ("the present time is not available", "write the time as a constant"),
@@ -291,11 +292,15 @@ class Translator(ABC):
         return Term(built, name)
 
     def _call(self, node: Node, condition: Node | None = None) -> Term:
-        name = str(getattr(node.this, "name", node.this)).removeprefix(CALL_MARK).lower()
+        name = called(node).lower()
         if name in AGGREGATES:
             return self.aggregate(node, name, condition)
         if condition is not None:
             self.fail(node, f"FILTER belongs to an aggregate, and {name} is not one")
+        if parameter := parameter_name(node):
+            return Term(
+                self.names.given.parameter(self.names.sql, node, parameter), PARAMETER_MARK + parameter
+            )
         if name == "window":
             return self.window(node)
         function = SQL_FUNCTIONS.get(name)

@@ -11,16 +11,17 @@ from typing import NoReturn
 
 from elf.jobmaster.compile import types
 from elf.jobmaster.compile.aggregates import lane
+from elf.jobmaster.compile.given import Given
 from elf.jobmaster.compile.literals import Term
-from elf.jobmaster.compile.names import WINDOW_COLUMN, WINDOW_FIELDS, Names, fail
-from elf.jobmaster.compile.parse import CALL_MARK, Node
+from elf.jobmaster.compile.names import WINDOW_COLUMN, WINDOW_FIELDS, Names
+from elf.jobmaster.compile.parse import Node, called, fail, parameter_name
 from elf.jobmaster.compile.scalar import AGGREGATES
 from elf.jobmaster.compile.scopes import Groups, Rows
 from elf.jobmaster.compile.types import Mismatch
 from elf.jobmaster.compile.window import window_of
-from elf.jobmaster.plan.plan import Column, Expression, Key, Order, Output, Plan
+from elf.jobmaster.plan.plan import Column, Expression, Key, Literal, Order, Output, Plan
 from elf.jobmaster.plan.signatures import SQL_FUNCTIONS
-from elf.jobmaster.values.sql_types import Kind, SqlType
+from elf.jobmaster.values.sql_types import INT, Kind, SqlType
 
 Sources = Mapping[str, Mapping[str, SqlType]]
 
@@ -45,14 +46,14 @@ _KNOWN = frozenset({"expressions", "from", "where", "group", "having", "order", 
 class Select:
     """The state of one compilation."""
 
-    def __init__(self, sql: str, statement: Node, sources: Sources) -> None:
+    def __init__(self, sql: str, statement: Node, sources: Sources, given: Given) -> None:
         self.sql, self.statement = sql, statement
         self.keys: list[Key] = []
         self.clauses = self._checked()
         source, qualifiers = self._from(sources)
         self.items = [_Item(node) for node in self.clauses["expressions"]]
-        given = {item.alias.lower() for item in self.items}
-        self.names = Names(sql, source, sources[source], qualifiers, given)
+        aliases = {item.alias.lower() for item in self.items}
+        self.names = Names(sql, source, sources[source], qualifiers, aliases, given)
 
     def fail(self, node: Node | None, reason: str, hint: str = "") -> NoReturn:
         fail(self.sql, node, reason, hint)
@@ -107,6 +108,7 @@ class Select:
         outputs = self._select()
         having = self._having()
         order = self._order(outputs)
+        limit, parameter = self._limit()
         self.names.aggregates.ensure_rows()
         return Plan(
             sql=self.sql,
@@ -121,7 +123,8 @@ class Select:
             having=having,
             select=outputs,
             order=order,
-            limit=self._limit(),
+            limit=limit,
+            limit_parameter=parameter,
         )
 
     def _where(self) -> Expression | None:
@@ -179,7 +182,7 @@ class Select:
                 self.fail(node, "a query has one window", "start another job for the other one")
             self.names.window = spec
             return
-        term = Rows(self.names, "GROUP BY").term(node)
+        term = self._typed(Rows(self.names, "GROUP BY").term(node))
         if term.type.kind is Kind.NULL:
             self.fail(node, "NULL cannot be a key", "leave it out")
         try:
@@ -195,7 +198,7 @@ class Select:
         outputs: list[Output] = []
         groups = Groups(self.names, "SELECT")
         for item in self.items:
-            term = groups.grouped(item.node)
+            term = self._typed(groups.grouped(item.node))
             name = item.alias or item.name or term.name
             if term.type.kind is Kind.NULL:
                 self.fail(item.node, "NULL alone has no type", "CAST(NULL AS STRING)")
@@ -206,6 +209,10 @@ class Select:
                 self.names.aliases[item.alias.lower()] = term
         self._name_keys(outputs)
         return tuple(outputs)
+
+    def _typed(self, term: Term) -> Term:
+        """A parameter that stands alone has the type of its value."""
+        return Term(types.typed(term.expression), term.name)
 
     def _check_aggregated(self) -> None:
         calls = {_calls(part) for item in self.items for part in item.node.walk()}
@@ -266,17 +273,22 @@ class Select:
             orders.append(Order(expression, descending, nulls_first))
         return orders
 
-    def _limit(self) -> int | None:
+    def _limit(self) -> tuple[int | None, str]:
+        """The number, and the parameter that gives it, "" for a constant."""
         clause = self.clauses.get("limit")
-        if clause is None:
-            return None
+        if clause is None or self._is_all(clause.expression):
+            return None, ""
         node = clause.expression
-        if self._is_all(node):
-            return None
-        text = str(node.this) if type(node).__name__ == "Literal" and not node.is_string else ""
+        text, parameter = str(node.this) if _is_number(node) else "", parameter_name(node)
+        if parameter:
+            try:
+                value = types.typed(self.names.given.parameter(self.sql, node, parameter), INT)
+            except Mismatch as error:
+                self.fail(node, error.reason, error.hint)
+            text = str(value.value) if isinstance(value, Literal) and value.type == INT else ""
         if not text.isdigit() or int(text) >= 2**31:
             self.fail(node, "LIMIT takes a whole constant", "LIMIT 20")
-        return int(text)
+        return int(text), parameter
 
 
 class _Item:
@@ -294,10 +306,12 @@ class _Item:
 
 
 def _calls(node: Node) -> str:
-    """The name of the function that `node` calls, "" where it is no call."""
-    if type(node).__name__ != "Anonymous":
-        return ""
-    return str(getattr(node.this, "name", node.this)).removeprefix(CALL_MARK).lower()
+    """The name of the function that `node` calls, in lower case, "" where it is no call."""
+    return "" if parameter_name(node) else called(node).lower()
+
+
+def _is_number(node: Node) -> bool:
+    return type(node).__name__ == "Literal" and not node.is_string
 
 
 def _has_aggregate(node: Node) -> bool:

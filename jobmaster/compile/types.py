@@ -1,5 +1,8 @@
 """Implicit conversions, as Spark does them with ANSI mode off. Each function returns the operands with casts inserted.
 
+A parameter (`:t`) that no use has given a type yet is a literal of the type NULL, with the text that was given for it. The first
+conversion gives it a type.
+
 Sources: `TypeCoercion.scala`, `DecimalPrecisionTypeCoercion.scala` of Spark 4. Raises `Mismatch` where no conversion exists.
 """
 
@@ -8,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 
-from elf.jobmaster.plan import signatures
+from elf.jobmaster.plan import parameters, signatures
 from elf.jobmaster.plan.plan import Call, Expression, Literal
 from elf.jobmaster.values import conversion
 from elf.jobmaster.values.sql_types import (
@@ -16,6 +19,7 @@ from elf.jobmaster.values.sql_types import (
     BOOLEAN,
     DOUBLE,
     INT,
+    NULL,
     STRING,
     TIMESTAMP,
     Kind,
@@ -50,12 +54,37 @@ def call(function: str, *operands: Expression, target: SqlType | None = None) ->
     return Call(function, operands, type)
 
 
+def typed(operand: Expression, type: SqlType | None = None) -> Expression:
+    """A parameter without a type as one of `type`, by default that of its value; any other operand unchanged."""
+    if not isinstance(operand, Literal) or not operand.parameter or operand.type != NULL:
+        return operand
+    text = str(operand.value)
+    if type is not None and type.kind not in signatures.SCALARS:
+        raise Mismatch(f"the parameter {operand.parameter} cannot be a {type}")
+    try:
+        return parameters.literal(operand.parameter, text, type or parameters.own_type(text))
+    except ValueError as error:
+        raise Mismatch(str(error), f"CAST(:{operand.parameter} AS type) gives it another type") from None
+
+
+def _typed_number(operand: Expression) -> Expression:
+    own = typed(operand)
+    return own if own.type.is_numeric else typed(operand, DOUBLE)
+
+
+def together(operands: Sequence[Expression]) -> Sequence[Expression]:
+    """Parameters beside constants alone get the type of their value. Otherwise the common type of the operands is theirs."""
+    is_known = any(o.type != NULL and (not isinstance(o, Literal) or o.parameter) for o in operands)
+    return operands if is_known else [typed(operand) for operand in operands]
+
+
 def cast(expression: Expression, target: SqlType) -> Expression:
     """`expression` as `target`: itself, a converted constant where the conversion loses nothing, or a cast."""
+    expression = typed(expression, target)
     source = expression.type
     if source == target:
         return expression
-    if isinstance(expression, Literal):
+    if isinstance(expression, Literal) and not expression.parameter:
         folded = _folded(expression, target)
         if folded is not None:
             return folded
@@ -110,13 +139,14 @@ def as_decimal(expression: Expression) -> Expression:
     type = expression.type
     if type.kind is Kind.DECIMAL:
         return expression
-    if isinstance(expression, Literal) and isinstance(expression.value, int):
+    if isinstance(expression, Literal) and isinstance(expression.value, int) and not expression.parameter:
         return cast(expression, decimal(len(str(abs(expression.value))), 0))
     return cast(expression, INT_DIGITS if type == INT else BIGINT_DIGITS)
 
 
 def arithmetic(function: str, left: Expression, right: Expression) -> Expression:
     """`left function right` for `+ - * / % div`. Raises Mismatch for operands that are no numbers."""
+    left, right = _typed_number(left), _typed_number(right)
     for side in (left, right):
         if side.type.kind in (Kind.BOOLEAN, Kind.TIMESTAMP, Kind.WINDOW, Kind.ARRAY):
             hint = "unix_timestamp(x) makes a number of it" if side.type == TIMESTAMP else ""
@@ -147,6 +177,7 @@ def _decimal_arithmetic(function: str, left: Expression, right: Expression) -> E
 
 def comparison(function: str, left: Expression, right: Expression) -> Expression:
     """`left function right` for `= <> < <= > >= <=>`, as BOOLEAN."""
+    left, right = together((left, right))
     common = _compared(function, left, right)
     return call(function, cast(left, common), cast(right, common))
 
@@ -172,7 +203,7 @@ def _compared(function: str, left: Expression, right: Expression) -> SqlType:
 
 def _check_text(text: Expression, other: SqlType) -> None:
     """Refuse a constant that no value can equal: Spark would return no rows, without an error."""
-    if not isinstance(text, Literal) or not isinstance(text.value, str):
+    if not isinstance(text, Literal) or not isinstance(text.value, str) or text.parameter:
         return
     reads = _READERS[DOUBLE.kind if other.is_numeric else other.kind]
     if reads(text.value, DOUBLE if other.is_numeric else other) is None:
@@ -203,6 +234,7 @@ def _wider(left: SqlType, right: SqlType) -> SqlType:
 
 def unified(operands: Sequence[Expression]) -> list[Expression]:
     """All operands as their common type (BOOLEAN where all are NULL)."""
+    operands = together(operands)
     for operand in operands:
         if operand.type.kind in (Kind.WINDOW, Kind.ARRAY):
             raise Mismatch(f"a {operand.type} cannot be used here", "use window.start or window.end")
@@ -218,6 +250,7 @@ def unified(operands: Sequence[Expression]) -> list[Expression]:
 
 def boolean(operand: Expression) -> Expression:
     """`operand` as a condition."""
+    operand = typed(operand, BOOLEAN)
     if operand.type.kind is Kind.NULL:
         return Literal(None, BOOLEAN)
     if operand.type != BOOLEAN:
@@ -231,6 +264,7 @@ def string(operand: Expression) -> Expression:
 
 def number(operand: Expression) -> Expression:
     """`operand` as a number: strings become DOUBLE."""
+    operand = _typed_number(operand)
     if operand.type == STRING or operand.type.kind is Kind.NULL:
         return cast(operand, DOUBLE)
     if not operand.type.is_numeric:

@@ -40,7 +40,7 @@ def first_entry(spec: JobSpec, ballot: Ballot, now: Micros, earlier: KnownSchedu
 def _known_lines(spec: JobSpec, ballot: Ballot, earlier: KnownSchedule) -> Schedule:
     """The last control lines of an earlier log whose versions the spec has, as lines of a new log. A version newer than the spec
     comes into force when its spec arrives."""
-    plans = {version.digest: version.plan for version in spec.versions}
+    plans = {version.digest: version.plan for version in spec.whole}
     lines = list(earlier.lines)
     while lines and lines[-1].version not in plans and earlier.rank > rank_of(spec):
         lines.pop()
@@ -57,7 +57,7 @@ def _first_schedule(spec: JobSpec, ballot: Ballot) -> Schedule:
     number, last = next_number(ballot, ()), spec.versions[-1]
     if len(spec.versions) == 1 or spec.mode != "split" or not spec.line_us:
         return (Line(number, last.digest, 0, last.plan),)
-    before = spec.versions[-2]
+    before = spec.whole[-2]
     return (
         Line(number, before.digest, 0, before.plan),
         Line(number + 1, last.digest, spec.line_us, last.plan),

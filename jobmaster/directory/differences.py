@@ -8,13 +8,14 @@ import msgspec
 
 from elf.jobmaster.compile.explain import described
 from elf.jobmaster.directory.job_spec import Version
+from elf.jobmaster.directory.versions import parameter_texts
 from elf.jobmaster.log.schedule import plan_of
 
 PARTS = ("where", "window", "keys", "select", "having", "order", "limit")
 
 
 class Difference(msgspec.Struct, frozen=True):
-    """A part of a query, and its text in both versions; "none" where a version does not have it."""
+    """A part of a query or the name of a parameter, and its text in both versions; "none" where a version does not have it."""
 
     part: str
     before: str
@@ -25,9 +26,13 @@ class Difference(msgspec.Struct, frozen=True):
 
 
 def differences(old: Version, new: Version) -> list[Difference]:
-    """The parts of the query that differ in meaning."""
+    """The parameters with other values, by name, and the parts of the query that differ in meaning."""
+    values, new_values = parameter_texts(old), parameter_texts(new)
+    names = sorted(values.keys() | new_values.keys())
     before, after = parts_of(old), parts_of(new)
-    return [Difference(part, before[part], after[part]) for part in PARTS if before[part] != after[part]]
+    every = [(name, values.get(name, "none"), new_values.get(name, "none")) for name in names]
+    every += [(part, before[part], after[part]) for part in PARTS]
+    return [Difference(*each) for each in every if each[1] != each[2]]
 
 
 def parts_of(version: Version) -> dict[str, str]:

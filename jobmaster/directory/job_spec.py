@@ -12,13 +12,17 @@ from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
+from msgspec.structs import astuple
 
 from elf.errors import PeerError
 from elf.jobmaster.directory.known_schedule import BALLOT_PARTS, body_of, decode_schedule, stamp_of
+from elf.jobmaster.directory.shared_plans import whole
 from elf.srt.messages.ids import NodeId, job_id, maker
 from elf.srt.messages.messages import COUNT_MAX, Ballot, Instance, Item, Micros
 
 BODY_BYTES_MAX = 1 << 20  # a plan is a few KiB; 16 versions of 64 KiB fit
+VERSIONS_MAX = 64
+"""Versions of a job that its spec remembers. 100 bytes for each that has only other values of parameters."""
 NAME_MAX = 200  # a folder of the lake has the job's name: file systems take 255 bytes
 Name = Annotated[str, Meta(min_length=1, max_length=NAME_MAX)]
 Number = Annotated[int, Meta(ge=0, lt=1 << 62)]
@@ -26,7 +30,11 @@ Mode = Literal["split", "restate", "next"]
 
 
 class Version(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One version of a job: the digest of its plan, the encoded plan, and the query's text for display."""
+    """One version of a job: the digest of its plan, the encoded plan, and the query's text for display.
+
+    Of versions that differ only in the values of parameters, a spec has the plan once, in the last of them; the others have
+    values instead (`elf.jobmaster.directory.shared_plans`). `JobSpec.whole` has all plans.
+    """
 
     digest: Annotated[str, Meta(min_length=1, max_length=64)]
     plan: Annotated[bytes, Meta(max_length=256 << 10)]
@@ -64,7 +72,7 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     name: Name
     number: Number
     source: Name
-    versions: Annotated[tuple[Version, ...], Meta(min_length=1, max_length=16)]
+    versions: Annotated[tuple[Version, ...], Meta(min_length=1, max_length=VERSIONS_MAX)]
     mode: Mode = "split"
     line_us: Number = 0
     lateness_us: Number = 60_000_000
@@ -75,6 +83,11 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     emit_us: Number = 0
     changes: Annotated[tuple[Change, ...], Meta(max_length=CHANGES_MAX)] = ()
     label: Annotated[str, Meta(max_length=64)] = ""
+
+    @property
+    def whole(self) -> tuple[Version, ...]:
+        """`versions`, each with its plan and text. Raises PeerError. Cached."""
+        return tuple(Version(*each) for each in whole(tuple(map(astuple, self.versions))))
 
     @property
     def id(self) -> bytes:
@@ -160,6 +173,7 @@ def decode_job(item: Item) -> JobSpec:
     digests = [version.digest for version in spec.versions]
     if len(set(digests)) != len(digests):
         raise PeerError(f"directory: job {spec.name!r} names a version twice; the item is ignored")
+    whole(tuple(map(astuple, spec.versions)))
     return spec
 
 

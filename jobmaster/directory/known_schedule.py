@@ -5,7 +5,7 @@ time once, and only the log has it. So each master publishes its log's schedule 
 two items nodes keep the one with the higher (ballot, number of the schedule). The item contains names of versions and times; the
 plans are in the spec, which an operator has signed.
 
-Bounded: the newest `LINES_MAX` lines, 1.5 KiB. A job that was never changed has no such item.
+Bounded: the newest `LINES_MAX` lines, 6 KiB. A job that was never changed has no such item.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from elf.srt.messages.ids import ID_BYTES, JobId
 from elf.srt.messages.messages import Ballot, Item, Micros, Schedule
 from elf.srt.messages.typed import S, parse
 
-LINES_MAX = 64
+LINES_MAX = 256
 """Four times the versions that a spec may have: retention has passed all older lines."""
-BODY_BYTES_MAX = 8 << 10
-"""Five times the size of these lines."""
+BODY_BYTES_MAX = 24 << 10
+"""Four times the size of these lines."""
 BALLOT_PARTS = 4
 STAMP_PARTS = BALLOT_PARTS + 1
 """Numbers in a stamp: epoch, both halves of a node's id, instance, and the schedule's number."""

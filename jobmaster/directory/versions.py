@@ -1,31 +1,34 @@
 """The versions of a job: how a spec gets another one, and what became of the earlier ones. Pure.
 
-A version is a plan without the query's text, so that two texts of one meaning are one version. The text is beside it, for people.
+A version is a plan, with the values of its parameters but without the query's text, so that two texts of one meaning are one
+version. The text is beside it, for people.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from elf.errors import UsageError
 from elf.jobmaster.directory.job_spec import (
     BODY_BYTES_MAX,
     CHANGES_MAX,
+    VERSIONS_MAX,
     Change,
     JobSpec,
     Mode,
     Version,
 )
 from elf.jobmaster.directory.known_schedule import KnownSchedule
+from elf.jobmaster.directory.shared_plans import WHOLE_BYTES_MAX, shared
 from elf.jobmaster.log.schedule import Shape, plan_of
 from elf.jobmaster.plan.codec import digest, encode
+from elf.jobmaster.plan.parameters import parameters, shown
 from elf.jobmaster.plan.plan import Plan
 from elf.srt.messages.messages import Micros
-
-VERSIONS_MAX = 16
 
 
 def version_of(plan: Plan, text: str) -> Version:
@@ -44,6 +47,11 @@ def started(spec: JobSpec) -> JobSpec:
     return replace(spec, changes=(Change(spec.number, spec.versions[-1].digest, "start", spec.since_us),))
 
 
+def with_shared_plans(versions: Sequence[Version]) -> tuple[Version, ...]:
+    """These versions, which have all their plans, as a spec has them."""
+    return tuple(Version(*each) for each in shared([astuple(each) for each in versions]))
+
+
 def changed(
     spec: JobSpec, version: Version, mode: Mode, now_us: Micros, known: KnownSchedule | None
 ) -> JobSpec:
@@ -52,7 +60,7 @@ def changed(
     Of two versions with one digest only the last remains. The oldest versions whose windows are past retention are left out, as
     many as it takes. Raises UsageError if that is not enough.
     """
-    others = [each for each in spec.versions if each.digest != version.digest]
+    others = [each for each in spec.whole if each.digest != version.digest]
     needed = _needed(spec, now_us, known)
     change = Change(spec.number + 1, version.digest, mode, now_us)
     changes = (*_with_lines(spec, known), change)[-CHANGES_MAX:]
@@ -60,12 +68,14 @@ def changed(
         new = replace(
             spec,
             number=spec.number + 1,
-            versions=(*others, version),
+            versions=with_shared_plans((*others, version)),
             mode=mode,
             line_us=now_us,
             changes=changes,
         )
-        if len(new.versions) <= VERSIONS_MAX and len(new.encode()) <= BODY_BYTES_MAX:
+        whole_bytes = sum(len(each.plan) for each in (*others, version))
+        fits = len(new.encode()) <= BODY_BYTES_MAX and whole_bytes <= WHOLE_BYTES_MAX
+        if fits and len(new.versions) <= VERSIONS_MAX:
             return new
         past = next((each for each in others if each.digest not in needed), None)
         if past is None:
@@ -81,7 +91,7 @@ def _needed(spec: JobSpec, now_us: Micros, known: KnownSchedule | None) -> set[s
     which is up to twice `keep_us` behind; the announced schedule still has them."""
     if known is None:
         return {spec.versions[-1].digest}
-    longest_us = max(Shape.of(plan_of(version.plan)).size_us for version in spec.versions)
+    longest_us = max(Shape.of(plan_of(version.plan)).size_us for version in spec.whole)
     retained_us = now_us - 2 * spec.keep_us - spec.lateness_us - longest_us
     ends = [line.from_us for line in known.lines[1:]]
     lines = zip(known.lines, [*ends, now_us], strict=True)
@@ -93,7 +103,7 @@ class Step(msgspec.Struct, frozen=True):
     the spec has dropped that version.
 
     state: "in force"; "replaced" by a later one; "superseded": a later one's control line is not after its own, or came before it
-    had any; "waits" to come into force.
+    had any; "waits" to come into force. values: of the query's parameters, as texts.
     """
 
     version: str
@@ -102,11 +112,12 @@ class Step(msgspec.Struct, frozen=True):
     from_us: Micros | None
     state: Literal["in force", "replaced", "superseded", "waits"]
     sql: str
+    values: dict[str, str] = {}
 
 
 def history(spec: JobSpec, known: KnownSchedule | None) -> list[Step]:
     """The job's changes, oldest first. known: the schedule that a master announced last, if any."""
-    texts = {version.digest: version.text for version in spec.versions}
+    versions = {version.digest: version for version in spec.whole}
     changes = _with_lines(spec, known)
     current = max((at for at, change in enumerate(changes) if change.from_us), default=0)
     return [
@@ -116,10 +127,20 @@ def history(spec: JobSpec, known: KnownSchedule | None) -> list[Step]:
             change.asked_us or None,
             change.from_us or None,
             _state(changes, at, current),
-            texts.get(change.version, ""),
+            *_told(versions.get(change.version)),
         )
         for at, change in enumerate(changes)
     ]
+
+
+def _told(version: Version | None) -> tuple[str, dict[str, str]]:
+    """A version's text and the values of its parameters."""
+    return ("", {}) if version is None else (version.text, parameter_texts(version))
+
+
+def parameter_texts(version: Version) -> dict[str, str]:
+    """The values of the parameters of a version's query, as texts."""
+    return {name: shown(each) for name, each in parameters(plan_of(version.plan)).items()}
 
 
 def _state(

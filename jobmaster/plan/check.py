@@ -6,6 +6,7 @@ below, so that evaluating a plan takes bounded stack and memory per line. Each c
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 
@@ -22,7 +23,17 @@ from elf.jobmaster.plan.plan import (
     Reduce,
     WindowSpec,
 )
-from elf.jobmaster.values.sql_types import BIGINT, BOOLEAN, DOUBLE, TIMESTAMP, WINDOW, Kind, SqlType, array
+from elf.jobmaster.values.sql_types import (
+    BIGINT,
+    BOOLEAN,
+    DOUBLE,
+    INT,
+    TIMESTAMP,
+    WINDOW,
+    Kind,
+    SqlType,
+    array,
+)
 
 DEPTH_MAX = 100
 NODES_MAX = 20_000
@@ -35,6 +46,10 @@ SIZE_US_MAX = 366 * 86_400_000_000
 PANE_US_MIN = 1_000
 PANES_MAX = 10_000
 """Panes of one window: each pane has a row for each of its groups."""
+PARAMETERS_MAX = 64
+VALUE_CHARS_MAX = 4_096
+"""Characters of a parameter's value."""
+PARAMETER_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]{0,63}")
 
 _INT64 = 2**63
 _REDUCES = {
@@ -166,10 +181,12 @@ def _is_scalar(type: SqlType) -> bool:
 
 
 class _Walk:
-    """Checks expressions over one set of names, counting nodes across them."""
+    """Checks expressions over one set of names, counting nodes across them, and those of `before`. values: of parameters."""
 
-    def __init__(self, names: Mapping[str, SqlType], nodes: int = 0) -> None:
-        self.names, self.nodes = names, nodes
+    def __init__(self, names: Mapping[str, SqlType], before: _Walk | None = None) -> None:
+        self.names = names
+        self.nodes: int = before.nodes if before else 0
+        self.values: dict[str, Literal] = before.values if before else {}
 
     def all(self, expressions: Iterable[Expression]) -> str:
         for expression in expressions:
@@ -185,7 +202,9 @@ class _Walk:
         if self.nodes > NODES_MAX:
             return f"the query has more than {NODES_MAX:,} operations"
         if isinstance(node, Literal):
-            return "" if _is_value(node) else f"a literal is not a valid {node.type}"
+            if not _is_value(node):
+                return f"a literal is not a valid {node.type}"
+            return self._parameter(node) if node.parameter else ""
         if isinstance(node, Column):
             known = self.names.get(node.name) == node.type
             return "" if known else f"the column {node.name[:40]!r} does not exist, or has another type"
@@ -198,6 +217,19 @@ class _Walk:
         if signatures.result_type(node.function, node.arguments, node.type) != node.type:
             return f"{node.function[:40]!r} is unknown, or does not take these operands"
         return ""
+
+    def _parameter(self, node: Literal) -> str:
+        if not PARAMETER_NAME.fullmatch(node.parameter):
+            return f"{node.parameter[:40]!r} is no name of a parameter"
+        if node.value is None or (isinstance(node.value, str) and len(node.value) > VALUE_CHARS_MAX):
+            return f"the parameter {node.parameter} has no value, or one of more than {VALUE_CHARS_MAX:,} characters"
+        if self.values.setdefault(node.parameter, node) != node:
+            return f"the parameter {node.parameter} has two values"
+        return (
+            ""
+            if len(self.values) <= PARAMETERS_MAX
+            else f"the query has more than {PARAMETERS_MAX} parameters"
+        )
 
 
 def _is_value(literal: Literal) -> bool:
@@ -224,9 +256,11 @@ def _expressions(plan: Plan) -> str:
     wrong = rows.all(expression for expression in inputs if expression is not None)
     if wrong:
         return wrong
-    groups = _Walk(_result_names(plan), rows.nodes)
+    groups = _Walk(_result_names(plan), rows)
     outputs: list[Expression | None] = [plan.having, *(output.expression for output in plan.select)]
     outputs.extend(order.expression for order in plan.order)
+    if plan.limit_parameter:
+        outputs.append(Literal(plan.limit, INT, plan.limit_parameter))
     wrong = groups.all(expression for expression in outputs if expression is not None)
     filters = [*(a.filter for a in plan.accumulators), *(f.filter for f in plan.families)]
     conditions = [c for c in (plan.where, plan.having, *filters) if c is not None]

@@ -20,12 +20,18 @@ import msgspec
 from elf.jobmaster.values.sql_types import SqlType
 
 
-class Literal(msgspec.Struct, frozen=True, tag_field="node", tag="literal"):
+class Literal(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="node", tag="literal"):
     """A constant. DECIMAL as its unscaled int, TIMESTAMP as microseconds, NULL as None. Ints fit 64 bits: a longer DECIMAL is
-    the cast of a STRING."""
+    the cast of a STRING.
+
+    parameter: the name of the parameter that has this value, as `t` for `:t`; "" for a constant of the query's text. All literals
+    of one parameter are equal, and not NULL. Nothing else of a plan depends on the values of its parameters, so
+    `elf.jobmaster.plan.parameters` can replace them.
+    """
 
     value: bool | int | float | str | None
     type: SqlType
+    parameter: str = ""
 
 
 class Column(msgspec.Struct, frozen=True, tag_field="node", tag="column"):
@@ -130,8 +136,9 @@ class Order(msgspec.Struct, frozen=True):
     nulls_first: bool = True
 
 
-class Plan(msgspec.Struct, frozen=True):
-    """A compiled query. `columns` are the source's columns it reads, by name and type (`time` is implied by `window`)."""
+class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A compiled query. `columns` are the source's columns it reads, by name and type (`time` is implied by `window`).
+    limit_parameter: the parameter whose value `limit` is, an INT; "" for a constant."""
 
     sql: str
     source: str
@@ -146,3 +153,4 @@ class Plan(msgspec.Struct, frozen=True):
     select: tuple[Output, ...]
     order: tuple[Order, ...]
     limit: int | None
+    limit_parameter: str = ""

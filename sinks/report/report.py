@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any, BinaryIO
 
 from elf.errors import ElfError, UsageError
+from elf.jobmaster.plan.parameters import own_value
 from elf.jobmaster.plan.spark_sql import identifier
 from elf.jobmaster.windows.result import ColumnInfo, Lines
 from elf.sinks.lake import spark_read
@@ -24,6 +25,7 @@ def report(
     lake: str,
     *,
     sql: str | None = None,
+    params: Mapping[str, str] | None = None,
     every: str | None = None,
     master: str | None = None,
     output: str = "table",
@@ -32,7 +34,8 @@ def report(
 ) -> None:
     """Write a report of the lake at `lake` (a folder, or any URL that Spark reads) to `stdout`, or to an HTML file.
 
-    sql: the user's own, over one view per job. every: a length such as "1h": each job's result in windows of that length.
+    sql: the user's own, over one view per job; params: the values of its parameters (`:name`). every: a length such as "1h": each
+    job's result in windows of that length.
     Without both: the built-in reports. `notices` (stderr) gets a line for each report that is left out.
     Raises UsageError (a wrong argument, an empty lake, an unknown job, a column that cannot be merged, no job that --every
     can merge), ElfError (no Spark).
@@ -46,7 +49,7 @@ def report(
     with one_line_errors():
         run = Run(spark, lake, every_us, lambda text: print(f"elf: {text}", file=said))
         if sql is not None:
-            sections = iter([run.of_sql(sql)])
+            sections = iter([run.of_sql(sql, params or {})])
         elif every is not None and target is None:
             sections = run.of_jobs_alone(every)
         else:
@@ -96,11 +99,12 @@ class Run:
 
     # The three kinds of report.
 
-    def of_sql(self, sql: str) -> Section:
+    def of_sql(self, sql: str, params: Mapping[str, str]) -> Section:
         """The user's SQL, with a temporary view for each job."""
         for job in sorted({stored.job for stored in self.stored}):
             self._view(job).createOrReplaceTempView(identifier(job))
-        return self._asked(lambda: section("sql", "SQL", self.spark.sql(sql)))
+        values = {name: own_value(text) for name, text in params.items()}
+        return self._asked(lambda: section("sql", "SQL", self.spark.sql(sql, args=values)))
 
     def of_jobs(self) -> Iterator[Section]:
         """The result of each version of each job, in windows of `every_us`."""

@@ -174,6 +174,13 @@ def test_sql_sees_a_view_for_each_job(spark: Any, stored: tuple[Path, Lake]) -> 
     assert row == {"n": sum(h for g in expected.values() for h, _ in g.values()), "w": 2}
 
 
+def test_values_of_parameters(spark: Any, stored: tuple[Path, Lake]) -> None:
+    sql = "SELECT sum(hits) AS n FROM traffic WHERE status >= :least AND hits * :factor > 0 AND :text LIKE 'it%s'"
+    params = {"least": "400", "factor": "0.5", "text": "it's"}
+    constants = sql.replace(":least", "400").replace(":factor", "0.5").replace(":text", "'its'")
+    assert ask(spark, stored[0], sql=sql, params=params) == ask(spark, stored[0], sql=constants)
+
+
 def test_output_as_table_and_csv(spark: Any, stored: tuple[Path, Lake]) -> None:
     out = io.BytesIO()
     report(str(stored[0]), sql="SELECT 1 AS one, NULL AS none, 'a' AS text", stdout=out)

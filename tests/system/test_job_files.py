@@ -164,3 +164,18 @@ def test_an_operator_signs_what_is_applied(tmp_path: Path, web: Path) -> None:
         assert applied(fleet, web) == {"errs": "unchanged", "hits": "unchanged"}
         (web / "hits.sql").write_text(HEAD + ERRORS)
         assert applied(fleet, web, *keys) == {"errs": "unchanged", "hits": "update"}
+
+
+def test_a_file_has_values_of_parameters(fleet: Fleet, tmp_path: Path) -> None:
+    file = tmp_path / "errs.toml"
+    query = SQL.replace("GROUP BY", "WHERE status >= :least AND path <> :path GROUP BY")
+    file.write_text(f"sql = '''\n{query}\n'''\n[params]\nleast = 400\npath = \"it's\"\n")
+    fleet.elf("job", "start", "errs", "-f", str(file), "--param", "least=500")
+    assert fleet.elf("job", "show", "errs", "--output", "file").endswith(
+        '[params]\nleast = 500\npath = "it\'s"\n'
+    )
+    assert "least: 500  ->  400" in fleet.elf("job", "update", "errs", "-f", str(file))
+    said = elf(fleet, "job", "update", "errs", "-f", str(file), "--param", "more=1")
+    assert "more" in str(said.exception)
+    file.write_text(fleet.elf("job", "show", "errs", "--output", "file"))
+    assert "nothing changes" in fleet.elf("job", "update", "errs", "-f", str(file))

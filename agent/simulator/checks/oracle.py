@@ -5,7 +5,7 @@ It shares no code with workers, reducers or the master: one table of all lines t
 
 For every publication that a sink accepted:
 1. *never too many*: no group counts a line twice, one that was not written yet, or one outside the times that the window covers;
-2. *in order*: revisions of a window only grow, and its line counters agree with its rows;
+2. *in order*: revisions of a window only grow, and its line counters agree with its rows, which have the value of their version;
 3. *whole means whole*: a final or revised window in which all expected agents have reported holds every line that agents known to
    the mesh wrote in time.
 And when all faults are over and the mesh is at rest, in every sink:
@@ -139,6 +139,8 @@ class Oracle:
         """Windows of sinks that came back empty."""
         self.came_back: set[tuple[JobId, str]] = set()
         """Versions that left and came back: their windows may cover less than all times between their bounds."""
+        self.numbers: dict[str, int] = {}
+        """The value of the parameter of each version that has one."""
         self.lateness_us: dict[JobId, Micros] = {}
         self.keep_us: dict[JobId, Micros] = {}
         self._ahead_us = max(server.ahead_us for server in servers)
@@ -243,6 +245,9 @@ class Oracle:
             raise Violation(f"{_name(put)}: a group occurs twice")
         if put.agents_reporting > put.agents_expected:
             raise Violation(f"{_name(put)}: {put.agents_reporting} agents of {put.agents_expected}")
+        number = self.numbers.get(put.version)
+        if number is not None and any(row[4] != number for row in put.rows):
+            raise Violation(f"{_name(put)}: a row has another number than {number}, the value of its version")
         hits = sum(hits for hits, _ in published.values())
         rejected, late = put.lines[2:]
         if put.lines != (hits + late + rejected, hits + late, rejected, late):

@@ -144,6 +144,26 @@ class TestRun:
         ]
         assert "elf: 1 file, 40 lines, 0 rejected, 0 late, 0 B spilled, " in err
 
+    def test_values_of_parameters(self, capfd: pytest.CaptureFixture[str], log: Path) -> None:
+        query = QUERY.replace("FROM access", "FROM access WHERE status >= :least") + " LIMIT :rows"
+        values = ("--param", "least=404", "--param=rows=5")
+        code, out, _ = elf(capfd, "run", query, log, *values, "--output", "csv", "-q")
+        assert (code, out) == (0, "status,hits,bytes\n404,10,180\n")
+        for more, said in {
+            (
+                "--param",
+                "rows=5",
+            ): "query: line 1, column 82: the parameter least has no value; give it one (--param",
+            (*values, "--param", "x=5"): "query: the query has no parameter 'x'; it has least, rows",
+            ("--param", "least"): "--param: expected NAME=VALUE, found 'least'",
+            ("--param", "=5"): "--param: expected NAME=VALUE, found '=5'",
+            (*values, "--param", "least=5"): "--param: least is given twice",
+            (*values[:1], "least=-", *values[2:]): "expected a whole number (BIGINT), found '-'",
+        }.items():
+            code, out, err = elf(capfd, "run", query, log, *more)
+            assert (code, out) == (2, "")
+            assert said in err
+
     def test_csv_without_rows_has_a_header(
         self, capfd: pytest.CaptureFixture[str], log: Path, tmp_path: Path
     ) -> None:
@@ -285,6 +305,12 @@ class TestExplain:
         assert "status" in out
         _, out, _ = elf(capfd, "explain", QUERY, "--output", "json")
         assert json.loads(out)
+
+    def test_values_of_parameters(self, capfd: pytest.CaptureFixture[str]) -> None:
+        query = "SELECT count(*) FROM access WHERE status >= :least"
+        code, out, _ = elf(capfd, "explain", query, "--param", "least=500")
+        assert code == 0
+        assert out.splitlines()[-1].split() == ["values", "least", "bigint", "=", "500"]
 
     def test_a_usual_question(self, capfd: pytest.CaptureFixture[str]) -> None:
         code, out, _ = elf(capfd, "explain", "--report", "traffic")

@@ -13,8 +13,11 @@ from elf.agent.commands.folder.files import jobs_of, label_of
 from elf.agent.config.job_file import FILE_BYTES_MAX, JobFile, job_text, parse_job_file, read_job_file
 from elf.errors import QueryError, UsageError
 from elf.jobmaster.directory.job_spec import JobSpec, Version
+from elf.jobmaster.plan.codec import encode
+from tests.rigs.mesh_lines import plan_of
 
 SQL = "SELECT window, count(*) AS n FROM access\nGROUP BY window(time, '10 seconds')"
+PLAN = encode(plan_of())
 SECOND = 1_000_000
 
 TOML = f"""\
@@ -62,6 +65,13 @@ def test_both_forms_say_the_same() -> None:
     assert said(toml) == ("traffic", None, 5 * SECOND, SECOND // 4, 3600 * SECOND, ("lake", "archive"))
     assert toml.sql == SQL
     assert headed.sql == "-- How busy it is.\n" + "\n" * 9 + SQL
+
+
+def test_values_of_parameters_are_texts() -> None:
+    values = "[params]\nleast = 500\nshare = 0.5\nis_bot = true\npath = '/a'\n"
+    headed = "".join(f"-- {line}\n" for line in values.splitlines())
+    for file in (read(TOML + values), read(HEADED.replace("-- ]\n", f"-- ]\n{headed}"), "t.sql")):
+        assert file.params == {"least": "500", "share": "0.5", "is_bot": "true", "path": "/a"}
 
 
 def test_sql_alone_is_a_job_file() -> None:
@@ -120,11 +130,6 @@ def test_an_error_of_the_query_is_placed_in_the_file(text: str, name: str, line:
         (TOML.replace('"traffic"', '"../x"'), "t.toml", "t.toml:2: name: expected a name of at most"),
         (f"source = 'a b'\n{TOML}", "t.toml", "t.toml:1: source: expected a name that FROM can hold"),
         (
-            f"{TOML}[params]\nstatus = 500",
-            "t.toml",
-            "t.toml:10: params: a query has no parameters yet; write the values into the query",
-        ),
-        (
             f"params = 1\n{TOML}",
             "t.toml",
             "t.toml:1: params: expected a table of one value for each",
@@ -151,11 +156,6 @@ def test_an_error_of_the_query_is_placed_in_the_file(text: str, name: str, line:
             HEADED.replace("-- sinks", "-- [params]\n-- status = 1\n-- sinks"),
             "t.sql",
             "t.sql:6: params: expected a table of one value for each parameter, headed [params], below all other keys",
-        ),
-        (
-            HEADED.replace("-- ]\n", "-- ]\n-- [params]\n-- status = 1\n"),
-            "t.sql",
-            "t.sql:9: params: a query has no parameters yet",
         ),
     ],
 )
@@ -193,7 +193,7 @@ def test_a_written_file_says_the_same(
         "traffic",
         1,
         "access",
-        (Version("v", b"", sql),),
+        (Version("v", PLAN, sql),),
         lateness_us=lateness_us,
         emit_us=emit_us,
         keep_us=keep_us,
@@ -207,7 +207,7 @@ def test_a_written_file_says_the_same(
 
 
 def test_a_query_is_written_as_it_is_read() -> None:
-    spec = JobSpec("traffic", 1, "access", (Version("v", b"", SQL),), emit_us=250_000, sinks=("lake",))
+    spec = JobSpec("traffic", 1, "access", (Version("v", PLAN, SQL),), emit_us=250_000, sinks=("lake",))
     assert job_text(spec) == (
         'name = "traffic"\nlateness = "1m"\nemit = "250ms"\nkeep = "1h"\nsinks = ["lake"]\n'
         f"sql = '''\n{SQL}\n'''"

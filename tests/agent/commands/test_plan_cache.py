@@ -35,6 +35,15 @@ def test_other_columns_are_another_query(folder: Path) -> None:
         plan_cache.compiled(QUERY, {"access": without})
 
 
+def test_other_values_are_another_query(folder: Path) -> None:
+    plans = [
+        plan_cache.compiled(QUERY.replace("500", ":least"), SOURCES, {"least": text})
+        for text in ("400", "500", "400")
+    ]
+    assert plans[0] == plans[2] != plans[1]
+    assert len(list(folder.iterdir())) == 2
+
+
 @pytest.mark.parametrize("damage", [b"", b"garbage", b"ELFP\x01garbage"])
 def test_a_damaged_file_is_compiled_anew(folder: Path, damage: bytes) -> None:
     plan = plan_cache.compiled(QUERY, SOURCES)

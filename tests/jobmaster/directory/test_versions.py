@@ -4,21 +4,34 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import astuple
 
 from elf.agent.formats.presets import COLUMN_TYPES
-from elf.errors import UsageError
+from elf.errors import PeerError, UsageError
 from elf.jobmaster.compile.query import compile as compile_query
-from elf.jobmaster.directory.job_spec import CHANGES_MAX, Change, JobSpec, Version, decode_job
-from elf.jobmaster.directory.known_schedule import KnownLine, KnownSchedule
-from elf.jobmaster.directory.versions import (
+from elf.jobmaster.directory.job_spec import (
+    CHANGES_MAX,
     VERSIONS_MAX,
+    Change,
+    JobSpec,
+    Version,
+    decode_job,
+)
+from elf.jobmaster.directory.known_schedule import LINES_MAX, KnownLine, KnownSchedule
+from elf.jobmaster.directory.shared_plans import WHOLE_BYTES_MAX, shared, whole
+from elf.jobmaster.directory.versions import (
     changed,
     history,
     line_of,
     meaning_of,
+    parameter_texts,
     started,
     version_of,
+    with_shared_plans,
 )
+from elf.jobmaster.log.schedule import plan_of
 from elf.jobmaster.plan import codec
 
 SECOND = 1_000_000
@@ -93,9 +106,9 @@ def test_a_version_that_comes_back_moves_to_the_end() -> None:
 
 def test_only_versions_whose_windows_are_past_are_left_out() -> None:
     job, lines = spec(version(0)), [(version(0), 0)]
-    for number in range(1, 40):
+    for number in range(1, VERSIONS_MAX + 24):
         at = T0 + number * HOUR
-        job = changed(job, version(number), "split", at, known(job.number, *lines[-64:]))
+        job = changed(job, version(number), "split", at, known(job.number, *lines[-LINES_MAX:]))
         lines.append((version(number), at))
     assert len(job.versions) == VERSIONS_MAX
     assert [each.digest for each in job.versions] == [each.digest for each, _ in lines[-VERSIONS_MAX:]]
@@ -106,7 +119,7 @@ def test_too_many_changes_within_retention_are_refused() -> None:
     for number in range(1, VERSIONS_MAX):
         job = changed(job, version(number), "split", T0 + number, known(job.number, *lines))
         lines.append((version(number), T0 + number))
-    with pytest.raises(UsageError, match="changed too often"):
+    with pytest.raises(UsageError, match=f"windows of {VERSIONS_MAX} versions can still take corrections"):
         changed(job, version(99), "split", T0 + 99, known(job.number, *lines))
     back = changed(job, version(3), "split", T0 + 99, known(job.number, *lines))
     assert len(back.versions) == VERSIONS_MAX, "a version that comes back needs no room"
@@ -120,6 +133,108 @@ def test_the_history_is_bounded() -> None:
         job = changed(job, (B, A)[number % 2], "split", T0 + number + 1, None)
     assert len(job.changes) == CHANGES_MAX
     assert len(history(job, None)) == CHANGES_MAX
+
+
+# Versions that share a plan.
+
+LEAST = "SELECT window, count(*) AS n FROM access WHERE status > :least GROUP BY window(time, '10 seconds') LIMIT :rows"
+
+
+def with_least(least: int, text: str = LEAST) -> Version:
+    values = {"least": str(least), "rows": "5"}
+    return version_of(compile_query(text, {"access": COLUMN_TYPES}, values), text)
+
+
+def test_a_spec_has_a_plan_once_however_many_values_it_had() -> None:
+    made = [with_least(number) for number in range(VERSIONS_MAX)]
+    job, lines = spec(made[0]), [(made[0], 0)]
+    for number, each in enumerate(made[1:], 1):
+        job = changed(job, each, "split", T0 + number, known(job.number, *lines))
+        lines.append((each, T0 + number))
+    assert job.whole == tuple(made)
+    assert job.versions[-1] == made[-1], "the last version is whole"
+    assert {each.text for each in job.versions[:-1]} == {""}
+    assert max(len(each.plan) for each in job.versions[:-1]) < 100 < len(made[0].plan)
+    assert decode_job(job.item()) == job
+    assert [parameter_texts(each)["least"] for each in decode_job(job.item()).whole] == [
+        str(n) for n in range(VERSIONS_MAX)
+    ]
+    assert [step.values["least"] for step in history(job, None)] == [str(n) for n in range(VERSIONS_MAX)]
+
+
+def test_only_equal_plans_are_shared_and_a_text_of_its_own_stays() -> None:
+    made = [
+        with_least(0),
+        A,
+        with_least(1, LEAST.lower()),
+        with_least(2, LEAST.replace(" LIMIT :rows", " LIMIT :rows -- few")),
+    ]
+    stored = shared([astuple(each) for each in made])
+    assert [data[:5] for _, data, _ in stored] == [b"ELFV\x01", b"ELFP\x01", b"ELFV\x01", b"ELFP\x01"]
+    assert [text for _, _, text in stored] == [each.text for each in made]
+    assert whole(tuple(stored)) == tuple(astuple(each) for each in made)
+    assert shared(stored[3:] + stored[1:2]) == [*stored[3:], stored[1]]
+
+
+@pytest.mark.parametrize(
+    "held",
+    [
+        [],
+        ["nobody", [["least", 5], ["rows", 5]]],
+        ["least", 5],
+        ["{base}", [["least", 5]]],
+        ["{base}", [["least", None], ["rows", 5]]],
+        ["{base}", [[str(at), 1] for at in range(65)]],
+    ],
+)
+def test_values_without_a_plan_that_takes_them_are_refused(held: list[object]) -> None:
+    base = with_least(1)
+    data = msgspec.msgpack.encode([base.digest if part == "{base}" else part for part in held])
+    job = msgspec.structs.replace(spec(base), versions=(Version("v", b"ELFV\x01" + data, ""), base))
+    with pytest.raises(PeerError, match="has values for no plan"):
+        decode_job(job.item())
+
+
+POOL = [
+    A,
+    B,
+    *map(with_least, range(4)),
+    with_least(7, LEAST.lower()),
+    with_least(8, LEAST + " -- few"),
+    version(500),
+]
+
+
+@settings(deadline=None)
+@given(versions=st.lists(st.sampled_from(POOL), min_size=1, unique_by=lambda each: each.digest))
+def test_shared_plans_are_whole_again(versions: list[Version]) -> None:
+    stored = with_shared_plans(versions)
+    assert stored[-1] == versions[-1]
+    assert msgspec.structs.replace(spec(), versions=stored).whole == tuple(versions)
+    assert sum(len(each.plan) for each in stored) <= sum(len(each.plan) for each in versions)
+
+
+def test_the_plans_of_a_job_are_bounded() -> None:
+    text = f"SELECT count(*) FROM access WHERE status = :s OR bytes IN ({', '.join(map(str, range(2500)))})"
+    made = [version_of(compile_query(text, {"access": COLUMN_TYPES}, {"s": s}), "-") for s in ("1", "2")]
+    one, last = with_shared_plans(made)
+    most = WHOLE_BYTES_MAX // len(last.plan)
+    assert most < VERSIONS_MAX
+    for count in (most, most + 1):
+        many = [msgspec.structs.replace(one, digest=f"v{at}") for at in range(1, count)]
+        job = msgspec.structs.replace(spec(), versions=(*many, last))
+        if count == most:
+            assert len(decode_job(job.item()).whole) == most
+    with pytest.raises(PeerError, match="the plans of a job have more than 4,194,304 bytes"):
+        decode_job(job.item())
+
+
+def test_wrong_values_are_refused_like_a_wrong_plan() -> None:
+    base = with_least(1)
+    data = msgspec.msgpack.encode([base.digest, [["least", "x"], ["rows", 5]]])
+    job = msgspec.structs.replace(spec(base), versions=(Version("v", b"ELFV\x01" + data, ""), base))
+    with pytest.raises(PeerError, match="a plan was refused: a literal is not a valid bigint"):
+        plan_of(decode_job(job.item()).whole[0].plan)
 
 
 # History.
