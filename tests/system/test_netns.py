@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.rigs.agents.mesh_rig import FAST
+from tests.rigs.agents.mesh_rig import FAST, wait_until
 from tests.rigs.agents.netns_rig import NetFleet, Network, Wire, refusal
-from tests.rigs.agents.seen import Seen
+from tests.rigs.agents.seen import WAIT_S, Seen
 
 pytestmark = pytest.mark.skipif(bool(refusal()), reason=refusal())
 
@@ -72,7 +72,9 @@ def test_a_slow_or_a_lossy_wire_costs_time_only(tmp_path: Path, wire: Wire) -> N
             with fleet.traffic(20):
                 seen.wait_finals(4)
             assert fleet.settled(seen) == fleet.counted()
-        assert [fleet.alive(agent) for agent in fleet.agents] == [3, 3, 3]
+        wait_until(
+            lambda: [fleet.alive(agent) for agent in fleet.agents] == [3, 3, 3], "somebody does not answer"
+        )
         assert fleet.master("hits") is master
 
 
@@ -115,7 +117,7 @@ def test_nothing_is_left_of_a_network() -> None:
         )  # before it has entered, it is on no host and nobody's to end
         roots = [network.root(name) for name in network.names]
     with left:
-        assert left.wait(10) < 0
+        assert left.wait(WAIT_S) < 0
     assert not any(root.exists() for root in roots)
 
 
