@@ -38,7 +38,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks by folder and fixture. Tests that need Spark share one process of xdist, so that one session serves them."""
+    """Marks by folder and fixture. Tests that need Spark share one process of xdist, so that one session serves them. Tests in
+    `tests/system/` come first: the longest are among them, and a long test that starts last would run alone."""
+    items.sort(key=lambda item: not item.path.is_relative_to(SYSTEM))
     for item in items:
         if item.path.is_relative_to(SYSTEM):
             item.add_marker(pytest.mark.process)

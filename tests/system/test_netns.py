@@ -132,12 +132,13 @@ while True:
 ASK = """
 import socket, struct, sys, time
 client = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-client.settimeout(1.0)
-for number in range(int(sys.argv[2])):
+client.settimeout(3.0)
+count = int(sys.argv[2])
+for number in range(count):
     client.sendto(struct.pack("d", time.monotonic()), (sys.argv[1], 9))
     time.sleep(0.001)
 try:
-    while True:
+    for number in range(count):
         sent = struct.unpack("d", client.recv(64))[0]
         print(time.monotonic() - sent)
 except TimeoutError:
