@@ -28,8 +28,8 @@ import msgspec
 
 TICK_S = 0.01
 SAMPLE_S = 0.1
-WINDOW_S, LATENESS_S, QUIET_S = 10, 5, 5
-"""The windows' size, the jobs' lateness, and the silence after which an agent takes the clock's word that no line will come."""
+WINDOW_S, LATENESS_S, FINAL_S_MAX = 10, 5, 120
+"""The windows' size, the jobs' lateness, and how long the last window may take to come into the lake."""
 TEMPLATES = 200_000
 """Different lines that the writer has."""
 CPU_MAX_PERCENT, RESIDENT_MAX_MB = 4.0, 64
@@ -75,10 +75,10 @@ PROFILED = (
 )
 
 
-def configuration(window: int) -> str:
-    """The agent's TOML. window: the size of the windows, seconds."""
+def configuration(window: int, lateness: int) -> str:
+    """The agent's TOML. window, lateness: of the jobs, seconds."""
     jobs = [
-        JOB.format(name=name, select=select, where=where, keys=keys, size=window, lateness=LATENESS_S)
+        JOB.format(name=name, select=select, where=where, keys=keys, size=window, lateness=lateness)
         for name, select, where, keys in JOBS
     ]
     return HEAD + "".join(jobs)
@@ -183,6 +183,8 @@ def in_lake(lake: Path) -> list[tuple[int, int, int]]:
     """Status, lines and bytes of the job `traffic`, from each pane's highest revision, by status."""
     import duckdb
 
+    if not any(lake.glob("job=traffic/**/*.parquet")):
+        return []
     newest = "max((_revision_epoch, _revision_n)) OVER (PARTITION BY _pane_start)"
     return duckdb.execute(
         f"WITH newest AS (FROM '{lake}/job=traffic/**/*.parquet' QUALIFY (_revision_epoch, _revision_n) = {newest}) "
@@ -210,13 +212,14 @@ def measured(
     seconds: float,
     warm_up: float,
     window: int = WINDOW_S,
+    lateness: int = LATENESS_S,
     profile: Path | None = None,
 ) -> Measured:
     """One agent and one writer, from start to stop."""
     log = folder / "logs" / "access.log"
     log.parent.mkdir()
     log.touch()
-    (folder / "elf.toml").write_text(configuration(window), encoding="utf-8")
+    (folder / "elf.toml").write_text(configuration(window, lateness), encoding="utf-8")
     agent_command = [measure.ELF, "agent", "run", "-c", "elf.toml"]
     if profile is not None:
         agent_command = [sys.executable, "-c", PROFILED, "elf.toml", str(profile.absolute())]
@@ -235,18 +238,14 @@ def measured(
         peak = max(peak, _watch(agent, seconds))
         after = sample(agent.pid)
         written = msgspec.json.decode(writer.communicate()[0], type=Written)
-        _watch(agent, _until_final(window))
+        final_s = time.monotonic() + FINAL_S_MAX
+        while in_lake(folder / "lake") != written.statuses and time.monotonic() < final_s:
+            _watch(agent, SAMPLE_S)
         agent.send_signal(signal.SIGTERM)
-        errors = agent.communicate(timeout=30)[1]
+        errors = agent.communicate(timeout=FINAL_S_MAX)[1]
         if agent.returncode:
             raise SystemExit(f"the agent ended with {agent.returncode}: {errors.decode()}")
     return Measured(before, after, peak, written, in_lake(folder / "lake"))
-
-
-def _until_final(window: int) -> float:
-    """Seconds until the window of the last line is final."""
-    end = (time.time() // window + 1) * window
-    return end + LATENESS_S + QUIET_S + 1 - time.time()
 
 
 def _watch(agent: subprocess.Popen[bytes], seconds: float) -> int:
@@ -305,7 +304,9 @@ def main() -> None:
     print(measure.machine())
     with tempfile.TemporaryDirectory(prefix="elf-agent-") as folder:
         if options.smoke:
-            found = measured(Path(folder), templates, options.rate, seconds=4, warm_up=1, window=2)
+            found = measured(
+                Path(folder), templates, options.rate, seconds=4, warm_up=1, window=2, lateness=1
+            )
         else:
             steady, warm_up, profile = options.seconds, options.warm_up, options.profile
             found = measured(Path(folder), templates, options.rate, steady, warm_up=warm_up, profile=profile)

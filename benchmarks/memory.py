@@ -76,7 +76,6 @@ def distinct(count: int, rng: random.Random) -> list[str]:
 
 def flood(paths: int, seconds: float) -> None:
     """A client that makes up URLs, and a restart behind it."""
-    del seconds
     print(f"\n{paths:,} distinct paths at {PATHS_PER_S:,} a second, memory_max {CAP_MIB} MiB (MiB)")
     rng = random.Random(1)
     with (
@@ -94,11 +93,13 @@ def flood(paths: int, seconds: float) -> None:
                 held(f"{written:,}", agent)
                 shown_s = time.monotonic()
         _wait_read(agent)
+        time.sleep(min(2, seconds / 5))
         held("read", agent)
         agent.kill()
         agent.start()
         agent.wait_ready()
         _wait_served(fleet, agent)
+        time.sleep(min(5, seconds / 5))
         held("started again", agent)
 
 
@@ -106,13 +107,11 @@ def _wait_read(agent: Agent) -> None:
     """Until the agent has read its log."""
     while (told(agent)[agent.name].lag_bytes or 0) > 0:
         time.sleep(0.2)
-    time.sleep(2)
 
 
 def _wait_served(fleet: Fleet, agent: Agent) -> None:
     while not fleet.master_name("paths", agent):
         time.sleep(0.1)
-    time.sleep(5)
 
 
 def soak(paths: int, seconds: float) -> None:
@@ -133,7 +132,7 @@ def soak(paths: int, seconds: float) -> None:
             agent.start()
             agent.wait_ready()
         fleet.wait_joined()
-        time.sleep(min(10, seconds))
+        time.sleep(min(10, seconds / 5))
         for agent in fleet.agents:
             held("started again", agent)
 

@@ -150,7 +150,7 @@ def _latency(name: str, timings: Mapping[str, str], agents: int, seconds: float)
                         taken.append(now_s - at)
                 shown[key] = max(hits, shown.get(key, 0))
 
-            watched(fleet, "hits", lambda: time.time() > until_s, heard)
+            watched(fleet, "hits", lambda: bool(taken) and time.time() > until_s, heard)
             used = [agent.cpu_s() - before for agent, before in zip(fleet.agents, cpu, strict=True)]
         memory = max(agent.memory_bytes() for agent in fleet.agents)
     taken.sort()

@@ -246,6 +246,7 @@ def _kill(fleet: Traced) -> dict[str, float]:
             later_s = _later(seen)
             assert later_s is not None
             window_s = next(at for at, put in seen.puts if put.ballot > ballot)
+            wait_until(lambda: _all_know(fleet, victim, killed_s), "a survivor does not see that it is dead")
             master.start()
             master.wait_ready()
             seen.wait_finals(2)
@@ -253,7 +254,7 @@ def _kill(fleet: Traced) -> dict[str, float]:
     if not exact:
         WRONG.append(f"{seen.totals()} where the logs say {fleet.counted()}")
     phases = {"window": window_s - killed_s, "later": later_s - killed_s}
-    return phases | _phases(fleet, victim, killed_s, later_s)
+    return phases | _phases(fleet, victim, killed_s)
 
 
 def _later(seen: Seen) -> float | None:
@@ -261,14 +262,28 @@ def _later(seen: Seen) -> float | None:
     return next((at for at, put in seen.puts if any(int(row[1]) == LATER for row in rows_of(put))), None)
 
 
-def _phases(fleet: Traced, victim: int, killed_s: float, until_s: float) -> dict[str, float]:
-    """What survivors noted of it, in seconds after the kill."""
-    gone = fleet.id_of(victim)
-    seen = {
-        number: [each for each in fleet.events(number) if killed_s - 0.01 <= each[0] <= until_s]
+def _noted(fleet: Traced, victim: int, killed_s: float) -> dict[int, list[Event]]:
+    """What each survivor has noted since the kill."""
+    return {
+        number: [each for each in fleet.events(number) if killed_s - 0.01 <= each[0]]
         for number in range(len(fleet.agents))
         if number != victim
     }
+
+
+def _all_know(fleet: Traced, victim: int, killed_s: float) -> bool:
+    """Whether each survivor has seen its sockets close, its port refuse, and called it dead."""
+    gone = fleet.id_of(victim)
+    return all(
+        {"closed", "refused", "dead"} <= {what for _, what, about in events if about == gone}
+        for events in _noted(fleet, victim, killed_s).values()
+    )
+
+
+def _phases(fleet: Traced, victim: int, killed_s: float) -> dict[str, float]:
+    """What survivors noted of it, in seconds after the kill."""
+    gone = fleet.id_of(victim)
+    seen = _noted(fleet, victim, killed_s)
 
     def first(what: str, of: Sequence[Event], about: str = "") -> float | None:
         return next((at - killed_s for at, w, who in of if w == what and about in ("", who)), None)

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 
@@ -38,7 +39,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks by folder and fixture. Tests that need Spark share one process of xdist, so that one session serves them."""
+    """Marks by folder and fixture. Tests that need Spark share one process of xdist, so that one session serves them. Tests with
+    real agents share half of the processes, a module always the same one: each test starts several agents, which wait more than
+    they work, so it runs beside a test that only computes, and not beside as many agents again. Large groups start first."""
+    halves = max(1, int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")) // 2)
     for item in items:
         if item.path.is_relative_to(SYSTEM):
             item.add_marker(pytest.mark.process)
@@ -46,6 +50,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.spark)
         if item.get_closest_marker("spark"):
             item.add_marker(pytest.mark.xdist_group("spark"))
+        elif item.path.is_relative_to(SYSTEM) or hasattr(getattr(item, "module", None), "Fleet"):
+            item.add_marker(pytest.mark.xdist_group(f"agents{crc32(item.path.name.encode()) % halves}"))
 
 
 @pytest.fixture(scope="session")

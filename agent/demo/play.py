@@ -30,7 +30,7 @@ WINDOW_S = 5
 LATENESS_S = 1
 KILLED_AT, BACK_AT, ROTATED_AT = 0.35, 0.5, 0.65
 """Fractions of the time that the traffic lasts."""
-LAST_WINDOW_S_MAX = 30.0
+LAST_WINDOW_S_MAX = 120.0
 
 Totals = dict[int, tuple[int, int]]
 """status -> (hits, bytes)."""

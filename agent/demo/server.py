@@ -14,7 +14,7 @@ from pathlib import Path
 from elf.agent.demo.site import LOG_FORMAT
 from elf.errors import PeerError
 
-READY_SECONDS = 10.0
+READY_SECONDS = 60.0
 
 CONFIGURATION = """\
 {user}worker_processes 1;

@@ -21,7 +21,7 @@ from typing import Any, BinaryIO
 from elf.agent.demo.server import Server, free_port
 from elf.errors import PeerError
 
-READY_S_MAX = 20.0
+READY_S_MAX = 60.0
 ENDING_S_MAX = 30.0
 ASK_AGAIN_S = 0.05
 

@@ -140,7 +140,7 @@ def follow(folder: Path, lines: int) -> tuple[int, list[tuple[object, ...]]]:
         agent.send_signal(signal.SIGTERM)  # large windows are published seldom, but once more at the end
         reported += map(json.loads, agent.stdout)
         errors = agent.stderr.read().decode()
-        assert agent.wait(60) == 0, errors
+        assert agent.wait(300) == 0, errors
     finally:
         agent.kill()
         agent.wait()

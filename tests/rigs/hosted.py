@@ -12,6 +12,7 @@ from pathlib import Path
 from random import Random
 from types import MappingProxyType
 
+import sqlglot
 from msgspec.structs import replace
 
 from elf.agent.config.specs import SinkSection
@@ -23,7 +24,7 @@ from elf.agent.simulator.world.places import EPOCH_US, Actor
 from elf.agent.simulator.world.sources import Traffic, VirtualSource
 from elf.agent.simulator.world.world import PATHS, World
 from elf.cbt.budget import Budget
-from elf.jobmaster.directory.job_spec import decode_agent
+from elf.jobmaster.directory.job_spec import decode_agent, decode_job
 from elf.srt.messages.ids import NodeId, job_id, node_id
 from elf.srt.messages.messages import Contact, Item, StatusReport
 from elf.srt.messages.parameters import Parameters
@@ -33,6 +34,10 @@ TRAFFIC = Traffic(lines_per_s=20.0)
 STEP_US = 20_000
 STEP_S = 0.001
 """Virtual time runs at most twenty times as fast as the wall clock."""
+PATIENCE_S = 60.0
+"""No wait of a test takes longer, unless something is broken, also on a slow machine that does other work."""
+LOGGED_S = 600
+"""Virtual seconds for which servers log; a test ends long before."""
 
 
 class Hosted:
@@ -67,6 +72,18 @@ class Hosted:
 
     def perform(self, effects: Sequence[Outer]) -> None:
         self.world._perform(self.actor, effects)
+
+
+def _takes_part(host: Hosted, job: str) -> bool:
+    """Whether that agent works for the job, and knows of an agent that serves it."""
+    seat = host.node.seats.get(job_id(job))
+    is_known = host.node.directory.get("ballot", job_id(job)) is not None
+    return seat is not None and seat.worker is not None and is_known
+
+
+def _knows_end(host: Hosted, job: str) -> bool:
+    item = host.node.directory.get("job", job_id(job))
+    return item is not None and decode_job(item).stopped
 
 
 class SinkWorld(World):
@@ -107,7 +124,7 @@ class Mesh:
         folder: Path,
         nodes: int = 3,
         seed: int = 1,
-        seconds: int = 60,
+        seconds: int = LOGGED_S,
         lake: Path | None = None,
         lakes: Mapping[str, Path] = MappingProxyType({}),
         parameters: Parameters | None = None,
@@ -160,12 +177,20 @@ class Mesh:
         if self.sink is not None:
             await self.sink.close()
 
-    def wait_for(self, happened: Callable[[], bool], seconds: float = 10) -> None:
+    def wait_for(self, happened: Callable[[], bool]) -> None:
         """Poll until it holds: another thread's virtual time cannot be waited on."""
-        until = time.monotonic() + seconds
+        until = time.monotonic() + PATIENCE_S
         while not happened():
             assert time.monotonic() < until
             time.sleep(0.005)
+
+    def wait_served(self, job: str) -> None:
+        """Until one agent serves the job, and every agent knows that it does, and works for it."""
+        self.wait_for(lambda: self.masters(job) == 1 and all(_takes_part(host, job) for host in self.hosts))
+
+    def wait_stopped(self, job: str) -> None:
+        """Until nobody serves the job, and every agent knows that it was stopped."""
+        self.wait_for(lambda: not self.masters(job) and all(_knows_end(host, job) for host in self.hosts))
 
     def masters(self, job: str) -> int:
         """How many agents serve the job."""
@@ -174,8 +199,8 @@ class Mesh:
 
     def tree_size(self, job: str) -> int:
         """Nodes that are somebody's child, and the root."""
-        seats = [host.node.seats[job_id(job)] for host in self.hosts]
-        return 1 + len({child for seat in seats for child in seat.tree.children})
+        seats = [host.node.seats.get(job_id(job)) for host in self.hosts]
+        return 1 + len({child for seat in seats if seat is not None for child in tuple(seat.tree.children)})
 
     def watched(self, job: str) -> int:
         """By how many."""
@@ -203,7 +228,7 @@ class Mesh:
         """Run it in the loop's thread, between two moments."""
         done = threading.Event()
         self._todo.append((do, done))
-        assert done.wait(10)
+        assert done.wait(PATIENCE_S)
 
     def open_sink(self) -> None:
         """With what its disk holds."""
@@ -218,8 +243,11 @@ class Mesh:
         self.world.start(host.actor, [seed.node.overlay.me])
 
     def __enter__(self) -> Mesh:
+        sqlglot.parse_one(
+            "SELECT 1", dialect="spark"
+        )  # virtual time runs on while a command loads what compiles its query
         self._thread.start()
-        assert self._ready.wait(10)
+        assert self._ready.wait(PATIENCE_S)
         return self
 
     def __exit__(self, *about: object) -> None:

@@ -21,7 +21,7 @@ from elf.srt.transport import handshake
 from elf.srt.transport.handshake import Proof
 from elf.srt.transport.transport import Transport
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 NOW_S = int(time.time())
 PARAMETERS = Parameters()
 

@@ -100,7 +100,7 @@ def test_ctrl_c_ends_it_with_the_sum_and_keeps_what_was_found(tmp_path: Path) ->
     assert soaking.stdout.readline().startswith("seeds from ")
     seed = soaking.stdout.readline().split()[1].rstrip(":")
     os.killpg(soaking.pid, signal.SIGINT)  # as a terminal does
-    told, wrong = soaking.communicate(timeout=60)
+    told, wrong = soaking.communicate(timeout=300)
     assert soaking.returncode == 1
     assert told.splitlines()[-1].startswith("stopped; ")
     assert not wrong

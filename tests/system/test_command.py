@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.agent.commands.test_cli import CONFIGURATION, LINES, QUERY
+from tests.rigs.agents.seen import WAIT_S
 
 ELF = [sys.executable, "-m", "elf"]
 
@@ -31,7 +32,7 @@ def log(tmp_path: Path) -> Path:
 def run(*arguments: object, **options: object) -> subprocess.CompletedProcess[str]:
     command = [*ELF, *map(str, arguments)]
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
-    return subprocess.run(command, text=True, timeout=60, check=False, **streams)  # type: ignore[call-overload, no-any-return]
+    return subprocess.run(command, text=True, timeout=WAIT_S, check=False, **streams)  # type: ignore[call-overload, no-any-return]
 
 
 def test_answers_at_once_and_imports_nothing_heavy() -> None:
@@ -97,7 +98,7 @@ def test_a_signal_ends_the_wait_for_standard_input() -> None:
         wait_until_read(process.stdin.fileno())
         process.send_signal(signal.SIGTERM)
         rows = [json.loads(line) for line in process.stdout]
-        assert process.wait(20) == 143
+        assert process.wait(WAIT_S) == 143
     assert [row["hits"] for row in rows] == [30, 10]
 
 
@@ -157,7 +158,7 @@ def test_ctrl_c_prints_the_open_windows(log: Path) -> None:
         first = json.loads(process.stdout.readline())  # the window is open by now
         assert (first["n"], first["_elf"]["status"]) == (40, "open")
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=20)
+        _, err = process.communicate(timeout=WAIT_S)
     assert process.returncode == 130, err
     assert "40 lines" in err
 
@@ -189,7 +190,7 @@ for step in range(1, 40):
 assert 4 < step < 39, step
 """
     done = subprocess.run(
-        [sys.executable, "-c", program], timeout=20, check=False, capture_output=True, text=True
+        [sys.executable, "-c", program], timeout=WAIT_S, check=False, capture_output=True, text=True
     )
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -203,7 +204,7 @@ def closed_pipe() -> int:
 
 def wait_until_read(pipe: int) -> None:
     """Return when the other side of `pipe` has taken all that was written: it is at work then."""
-    until = time.monotonic() + 20
+    until = time.monotonic() + WAIT_S
     while time.monotonic() < until:
         if fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)) == bytes(4):
             return
@@ -225,7 +226,7 @@ def on_terminal(*arguments: str) -> str:
             if not chunk:
                 break
             chunks.append(chunk)
-        process.wait(20)
+        process.wait(WAIT_S)
     os.close(leader)
     return b"".join(chunks).decode()
 
@@ -239,6 +240,6 @@ def test_agent_runs_until_told_to_stop(tmp_path: Path) -> None:
         assert process.stdout is not None
         row = json.loads(process.stdout.readline())
         process.send_signal(signal.SIGTERM)
-        _, err = process.communicate(timeout=20)
+        _, err = process.communicate(timeout=WAIT_S)
     assert process.returncode == 0, err
     assert row["_elf"]["job"] == "errors"

@@ -23,7 +23,8 @@ from tests.rigs.agents.mesh_rig import SQL, WINDOW_S, Fleet, wait_until
 from tests.rigs.agents.seen import WAIT_S, Seen
 
 ERRORS = SQL.replace("GROUP BY", "WHERE status >= 400 GROUP BY")
-LONG_S = 20
+LONG_S, CHANGES_S = 20, 10
+"""The size of a window, and how long two changes within it may take at most on a busy machine."""
 LONG = SQL.replace(f"'{WINDOW_S} second'", f"'{LONG_S} seconds'")
 LONG_ERRORS = ERRORS.replace(f"'{WINDOW_S} second'", f"'{LONG_S} seconds'")
 
@@ -59,9 +60,17 @@ def version(fleet: Fleet, job: str) -> str:
     return str(json.loads(fleet.elf("job", "show", job, "--output", "json"))["version"])
 
 
-def stretches(fleet: Fleet, job: str) -> list[Stretch]:
-    """The versions that have results, from the job's history."""
-    steps = [step for step in history(fleet, job) if step["state"] in ("in force", "replaced")]
+def wait_versions(fleet: Fleet, job: str, count: int, at: int = 0) -> list[str]:
+    """Until that agent knows of so many versions that were in force, or are: another one may know it sooner. They, in order."""
+    wait_until(
+        lambda: len(stretches(fleet, job, at)) == count, f"a{at} does not know {count} versions of {job}"
+    )
+    return [digest for digest, _, _ in stretches(fleet, job, at)]
+
+
+def stretches(fleet: Fleet, job: str, at: int = 0) -> list[Stretch]:
+    """The versions that have results, from the job's history as that agent knows it."""
+    steps = [step for step in history(fleet, job, at) if step["state"] in ("in force", "replaced")]
     starts = [int(str(step["from_us"])) for step in steps]
     ends = [*starts[1:], AFTER_ALL]
     return [(str(step["version"]), a, b) for step, a, b in zip(steps, starts, ends, strict=True)]
@@ -111,7 +120,7 @@ def settled(fleet: Fleet, seen: Seen, wanted: Set[tuple[str, int]]) -> dict[tupl
         found = latest(seen)
         return all(key in found and found[key].status != "open" for key in wanted)
 
-    seen.wait(are_final, lambda: f"not final: {sorted(wanted - latest(seen).keys())}", 40)
+    seen.wait(are_final, lambda: f"not final: {sorted(wanted - latest(seen).keys())}")
     return rows_of(seen, wanted)
 
 
@@ -143,14 +152,16 @@ def test_an_update_cuts_a_window_and_a_rollback_does_too(fleet: Fleet) -> None:
             first = version(fleet, "cut")
             seen.wait_finals(2)
             said = fleet.elf("job", "update", "cut", "--sql", ERRORS, at=2)
-            second = version(fleet, "cut")
+            _, second = wait_versions(fleet, "cut", 2)
             assert re.fullmatch(
                 rf"job cut: version {second} is in force from [-0-9]+ [:.0-9]+ UTC on; that took \d+ ms\n",
                 said,
             )
             seen.wait_finals(2)
+            wait_versions(fleet, "cut", 2, at=1)
             assert f"version {first} is in force" in fleet.elf("job", "rollback", "cut", at=1)
             seen.wait_finals(2)
+            wait_versions(fleet, "cut", 3)
             assert f"version {second} is in force" in fleet.elf("job", "rollback", "cut", "--to", second[:6])
             seen.wait_finals(1)
         parts = stays_exact(fleet, seen, "cut", WINDOW_S, [second])
@@ -164,16 +175,16 @@ def test_a_version_comes_back_within_one_window(fleet: Fleet) -> None:
     with watched(fleet, "long", LONG) as seen:
         with fleet.traffic():
             first = version(fleet, "long")
-            wait_until(lambda: time.time() % LONG_S < LONG_S - 6, "the window is too short for it")
+            wait_until(lambda: time.time() % LONG_S < LONG_S - CHANGES_S, "the window is too short for it")
             fleet.elf("job", "update", "long", "--sql", LONG_ERRORS)
             second = version(fleet, "long")
             seen.wait(lambda: any(put.version == second and put.rows for _, put in seen.puts))
+            wait_versions(fleet, "long", 2, at=1)
             fleet.elf("job", "rollback", "long", at=1)
-            returned = time.time()
-            seen.wait(lambda: any(put.version == first and at > returned for at, put in seen.puts))
+            assert wait_versions(fleet, "long", 3) == [first, second, first]
+            parts = stretches(fleet, "long")
+            wait_until(lambda: fleet.last_s * 1e6 > parts[2][1] + 100_000, "no lines after the return")
         fleet.last_s += LONG_S
-        parts = stretches(fleet, "long")
-        assert [digest for digest, _, _ in parts] == [first, second, first]
         truth = counted(fleet, parts, lambda digest, status: digest == first or status >= 400, LONG_S)
         window = parts[1][1] - parts[1][1] % (LONG_S * 1_000_000)
         truth = {key: row for key, row in truth.items() if key[1] == window}
@@ -189,7 +200,9 @@ def test_no_window_is_cut(fleet: Fleet, at: str) -> None:
     with watched(fleet, job) as seen:
         with fleet.traffic():
             seen.wait_finals(2)
+            first = version(fleet, job)
             fleet.elf("job", "update", job, "--sql", ERRORS, "--at", at, at=1)
+            wait_until(lambda: version(fleet, job) != first, "a0 does not know the second version")
             second = version(fleet, job)
             seen.wait_finals(3)
         parts = stays_exact(fleet, seen, job, WINDOW_S, [second])
@@ -275,7 +288,10 @@ def test_what_is_refused_changes_nothing(fleet: Fleet) -> None:
     assert "where: none  ->  (status >= 400)" in outlook
     assert outlook.endswith("nothing was changed\n")
     assert json.loads(fleet.elf("job", "show", "same", "--output", "json")) == before
-    assert [step["state"] for step in history(fleet, "same", at=2)] == ["in force"]
+    wait_until(
+        lambda: [step["state"] for step in history(fleet, "same", at=2)] == ["in force"],
+        "a2 knows another one",
+    )
     fleet.elf("job", "stop", "same")
     result = elf(fleet, "job", "update", "same", "--sql", ERRORS)
     assert "job same was stopped, so there is nothing to change" in str(result.exception)
@@ -287,6 +303,7 @@ def test_a_change_needs_an_operators_signature(tmp_path: Path) -> None:
         assert "must be signed" in str(elf(fleet, "job", "update", "hits", "--sql", ERRORS).exception)
         keys = ("--keys", str(fleet.operator))
         assert "is in force" in fleet.elf("job", "update", "hits", "--sql", ERRORS, *keys, at=1)
+        wait_versions(fleet, "hits", 2)
         assert "is in force" in fleet.elf("job", "rollback", "hits", *keys)
 
 

@@ -174,7 +174,8 @@ def test_a_file_has_values_of_parameters(fleet: Fleet, tmp_path: Path) -> None:
     assert fleet.elf("job", "show", "errs", "--output", "file").endswith(
         '[params]\nleast = 500\npath = "it\'s"\n'
     )
-    assert "least: 500  ->  400" in fleet.elf("job", "update", "errs", "-f", str(file))
+    assert "least: 500  ->  400" in fleet.elf("job", "update", "errs", "-f", str(file), "--dry-run")
+    assert "is in force from" in fleet.elf("job", "update", "errs", "-f", str(file))
     said = elf(fleet, "job", "update", "errs", "-f", str(file), "--param", "more=1")
     assert "more" in str(said.exception)
     file.write_text(fleet.elf("job", "show", "errs", "--output", "file"))

@@ -19,6 +19,7 @@ from elf.errors import ElfError, StateError
 from elf.srt.messages.effects import Notice, Send
 from elf.srt.messages.ids import node_id
 from elf.srt.messages.messages import Commit, Failing, GossipDigest, Message, Routed
+from tests.rigs.agents.seen import WAIT_S
 from tests.rigs.master_rig import spec_of
 from tests.rigs.mesh_lines import plan_of
 
@@ -51,7 +52,7 @@ def run(host: Host, then: Callable[[Host, asyncio.Event], Any]) -> None:
             await asyncio.sleep(0.001)
         if not running.done():
             then(host, stop)
-        await asyncio.wait_for(running, 10)
+        await asyncio.wait_for(running, WAIT_S)
 
     asyncio.run(main())
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.rigs.agents.mesh_rig import FAST
+from tests.rigs.agents.mesh_rig import FAST, Fleet, wait_until
 from tests.rigs.agents.netns_rig import NetFleet, Network, Wire, refusal
-from tests.rigs.agents.seen import Seen
+from tests.rigs.agents.seen import WAIT_S, Seen
 
 pytestmark = pytest.mark.skipif(bool(refusal()), reason=refusal())
 
@@ -29,16 +29,25 @@ def coverage(seen: Seen) -> dict[int, tuple[int, int]]:
     return {start: (put.agents_reporting, put.agents_expected) for start, put in seen.latest.items()}
 
 
-def wait_covered(seen: Seen, reporting: int, status: str) -> None:
-    """Until there is a new window of that status by so many of five agents."""
+def wait_covered(seen: Seen, reporting: int, *statuses: str) -> None:
+    """Until there is a new window of one of these statuses by so many of five agents."""
     known = set(seen.latest)
     seen.wait(
         lambda: any(
-            put.status == status and (put.agents_reporting, put.agents_expected) == (reporting, 5)
+            put.status in statuses and (put.agents_reporting, put.agents_expected) == (reporting, 5)
             for start, put in seen.latest.items()
             if start not in known
         ),
-        lambda: f"no {status} window by {reporting} of 5 agents: {coverage(seen)}",
+        lambda: f"no {' or '.join(statuses)} window by {reporting} of 5 agents: {coverage(seen)}",
+    )
+
+
+def wait_whole(fleet: Fleet, seen: Seen) -> None:
+    """Until all windows are by all five: one that did not wait long enough for a busy agent is revised."""
+    fleet.settled(seen)
+    seen.wait(
+        lambda: {coverage(seen)[start] for start in fleet.counted()} == {(5, 5)},
+        lambda: f"not all are whole: {coverage(seen)}",
     )
 
 
@@ -57,10 +66,10 @@ def test_a_partition_shows_in_the_coverage_and_heals_to_exact_totals(tmp_path: P
                 with network.parted([network.names[number] for number in far]):
                     wait_covered(seen, 3, "final")
                     wait_covered(beyond, 2, "open")
-                wait_covered(seen, 5, "final")
-            assert fleet.settled(seen) == fleet.counted()
-            assert fleet.settled(beyond) == fleet.counted()
-            assert {coverage(seen)[start] for start in fleet.counted()} == {(5, 5)}
+                wait_covered(seen, 5, "final", "revised")
+            for each in (seen, beyond):
+                wait_whole(fleet, each)
+                assert fleet.settled(each) == fleet.counted()
 
 
 @pytest.mark.parametrize("wire", [Wire(delay_ms=80), Wire(loss_percent=5)], ids=["slow", "lossy"])
@@ -72,7 +81,9 @@ def test_a_slow_or_a_lossy_wire_costs_time_only(tmp_path: Path, wire: Wire) -> N
             with fleet.traffic(20):
                 seen.wait_finals(4)
             assert fleet.settled(seen) == fleet.counted()
-        assert [fleet.alive(agent) for agent in fleet.agents] == [3, 3, 3]
+        wait_until(
+            lambda: [fleet.alive(agent) for agent in fleet.agents] == [3, 3, 3], "somebody does not answer"
+        )
         assert fleet.master("hits") is master
 
 
@@ -115,7 +126,7 @@ def test_nothing_is_left_of_a_network() -> None:
         )  # before it has entered, it is on no host and nobody's to end
         roots = [network.root(name) for name in network.names]
     with left:
-        assert left.wait(10) < 0
+        assert left.wait(WAIT_S) < 0
     assert not any(root.exists() for root in roots)
 
 
@@ -130,12 +141,13 @@ while True:
 ASK = """
 import socket, struct, sys, time
 client = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-client.settimeout(1.0)
-for number in range(int(sys.argv[2])):
+client.settimeout(3.0)
+count = int(sys.argv[2])
+for number in range(count):
     client.sendto(struct.pack("d", time.monotonic()), (sys.argv[1], 9))
     time.sleep(0.001)
 try:
-    while True:
+    for number in range(count):
         sent = struct.unpack("d", client.recv(64))[0]
         print(time.monotonic() - sent)
 except TimeoutError:

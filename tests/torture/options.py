@@ -45,7 +45,7 @@ class Options:
     @property
     def settle_s_max(self) -> float:
         """How long the mesh may take to recover once the faults are over: a window waits `hold_max` for an agent."""
-        return 60.0 if self.is_quick else 180.0
+        return 180.0
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self) | {"out": str(self.out)}

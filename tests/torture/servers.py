@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.torture.hosts import Hosts
 
-READY_S_MAX = 20.0
+READY_S_MAX = 60.0
 CONNECTIONS = 4
 DAY_S = 86_400
 PLAIN = '$msec $remote_addr "$request" $status $body_bytes_sent "$http_user_agent"'

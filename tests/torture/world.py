@@ -30,7 +30,7 @@ from tests.torture.recorder import Recorder
 from tests.torture.rotation import Rotation
 from tests.torture.servers import Server
 
-READY_S_MAX = 60.0
+READY_S_MAX = 180.0
 ASK_AGAIN_S = 0.2
 STYLES = ("plain", "combined", "apache", "plain", "plain", "plain", "plain")
 MODES = (

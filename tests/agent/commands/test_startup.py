@@ -23,7 +23,7 @@ def python(program: str, folder: Path, *arguments: str) -> subprocess.CompletedP
         check=False,
         cwd=folder,
         env={"XDG_CACHE_HOME": str(folder)},
-        timeout=60,
+        timeout=300,
     )
 
 

@@ -37,6 +37,7 @@ from elf.srt.messages.parameters import Parameters
 from elf.srt.security.certificates import Authority, Keys, Trust
 from elf.srt.security.items import sign_item
 from elf.srt.transport import handshake
+from tests.rigs.agents.seen import WAIT_S
 from tests.rigs.mesh_log_rig import Job, Log, Server, line_of, plan_of
 from tests.rigs.transport_rig import NOW_S, Client, Rig
 
@@ -94,7 +95,7 @@ class Agent:
 
 
 async def until(holds: Callable[[], object]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(WAIT_S):
         while not holds():
             await asyncio.sleep(0.005)
 

@@ -544,7 +544,7 @@ sinks = []
         if len(said) == 2:
             stop.set()
 
-    limit = Timer(30.0, stop.set)
+    limit = Timer(120.0, stop.set)
     limit.start()
     serve(config.parse(text, tmp_path / "elf.toml", environ={}), hear, stop)
     limit.cancel()
@@ -583,7 +583,7 @@ sinks = []
         if "format combined" in text:
             stop.set()
 
-    limit = Timer(30.0, stop.set)
+    limit = Timer(120.0, stop.set)
     limit.start()
     serve(settings, hear, stop)
     limit.cancel()

@@ -26,7 +26,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from itertools import pairwise
+from itertools import cycle, islice, pairwise
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -75,18 +75,31 @@ LATENESS = "300ms"
 AHEAD_S = 3.0
 """The lines that close a log's last windows are so far in its future."""
 STATUSES = (200, 200, 200, 301, 404, 500)
+PORTS, PARTS = range(10_000, 32_768), 16
+"""Ports that the kernel gives to nobody who asks for any port. In how many parts the processes of xdist divide them."""
+
+
+def _ports() -> Iterator[int]:
+    """All ports of this process of xdist, in random order, again and again."""
+    own = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % PARTS
+    ports = list(PORTS)[own::PARTS]
+    random.SystemRandom().shuffle(ports)
+    return cycle(ports)
+
+
+_PORTS = _ports()
 
 
 def free_ports(count: int) -> list[int]:
-    """Free ports; they are all bound until all are known, so that none is returned twice."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [int(each.getsockname()[1]) for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
+    """Free ports that nobody else is given before an agent binds them, or while that agent is dead."""
+    return list(islice(filter(_is_free, _PORTS), count))
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe, suppress(OSError):
+        probe.bind(("127.0.0.1", port))
+        return True
+    return False
 
 
 def wait_until(happened: Callable[[], object], what: str, seconds: float = WAIT_S) -> None:
@@ -430,8 +443,14 @@ start = "beginning"
     def master(self, job: str) -> Agent:
         """The agent that serves the job, as the first running agent knows it."""
         first = next(agent for agent in self.agents if agent.is_running)
-        wait_until(lambda: self.master_name(job, first), f"{first.name} knows nobody who serves {job}")
-        name = self.master_name(job, first)
+        name = ""
+
+        def is_known() -> str:
+            nonlocal name
+            name = self.master_name(job, first)
+            return name
+
+        wait_until(is_known, f"{first.name} knows nobody who serves {job}")
         return next(agent for agent in self.agents if agent.name == name)
 
     @contextmanager

@@ -28,7 +28,7 @@ from tests.rigs.agents.mesh_rig import FAST, Fleet
 
 PREFIX = "10.0.0"
 SLOW_WIRE = Path(__file__).with_name("slow_wire.py")
-END_S = 10.0
+END_S = 60.0
 HOLD = "echo ready; exec cat"
 """What holds a namespace: it ends with its standard input."""
 

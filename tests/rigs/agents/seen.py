@@ -14,8 +14,8 @@ from elf.errors import ElfError
 from elf.srt.codec import wire
 from elf.srt.messages.results import Put
 
-WAIT_S = 20.0
-"""No wait of a test takes longer, unless something is broken."""
+WAIT_S = 60.0
+"""No wait of a test takes longer, unless something is broken, also on a slow machine that does other work."""
 
 Totals = dict[int, dict[int, tuple[int, int]]]
 """Start of a window in µs -> status -> (hits, bytes)."""
@@ -28,7 +28,7 @@ class Seen:
         self.puts: list[tuple[float, Put]] = []
         """As they came, with the moment of `time.time`."""
         self.latest: dict[int, Put] = {}
-        """Window start -> what holds for it."""
+        """Window start -> what holds for it. Replaced by a new dictionary, never changed: any thread may read it."""
         self._job = job
         self._changed = threading.Condition()
         self._is_closed = False
@@ -49,6 +49,8 @@ class Seen:
     def _listen(self, path: Path) -> None:
         with Control(path) as control:
             self._controls[path] = control
+            if self._is_closed:  # `close` may have looked for it before
+                return
             for answer in control.ask(w.JobWatch(self._job)):
                 if isinstance(answer, w.Published):
                     put = wire.decode(answer.put)
@@ -61,7 +63,7 @@ class Seen:
             held = self.latest.get(put.start)
             is_final = held is not None and held.status == "open" and put.status != "open"
             if held is None or held.revision < put.revision or (is_final and held.revision[:2] < put.ballot):
-                self.latest[put.start] = put
+                self.latest = {**self.latest, put.start: put}
             self._changed.notify_all()
 
     @property

@@ -25,7 +25,7 @@ from elf.srt.messages.effects import Effect, Send
 from elf.srt.messages.ids import NodeId, node_id
 from elf.srt.messages.messages import Contact, Frame, Message, Piece, Ping
 from tests.rigs import wire_values as values
-from tests.rigs.transport_rig import PARAMETERS, End, Rig, until
+from tests.rigs.transport_rig import PARAMETERS, PATIENCE_S, End, Rig, until
 
 pytestmark = pytest.mark.process
 
@@ -164,7 +164,7 @@ def network(request: pytest.FixtureRequest) -> Network_:
         async def real() -> None:
             rig = Rig()
             try:
-                await asyncio.wait_for(test(Real(rig, loss)), 60)
+                await asyncio.wait_for(test(Real(rig, loss)), 2 * PATIENCE_S)
             finally:
                 rig.close()
 
