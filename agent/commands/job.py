@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 CONFIG = Path("/etc/elf/elf.toml")
 NEVER_FINAL = "without a window nothing is ever final, so a sink would stay empty; add GROUP BY window(time, '1 minute')"
 
+STOP_AHEAD = 1 << 8
+"""A stop ranks above changes that a master takes at the same moment."""
+
 
 class NewJob(msgspec.Struct, frozen=True):
     """The arguments of `elf job start`."""
@@ -77,7 +80,7 @@ def stop_command(name: str, keys: Path | None, agent: Path | None) -> str:
     former = decode_job(held.item)
     if former.stopped:
         return f"job {name} was stopped before; nothing was changed"
-    spec = msgspec.structs.replace(former, number=former.number + 1, stopped=True)
+    spec = msgspec.structs.replace(former, number=held.next + STOP_AHEAD, stopped=True)
     put_job(agent, signed(spec, keys, held.signed, "stop"))
     return f"job {name} was stopped"
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from elf.agent.commands.mesh_text import time_text
 from elf.agent.commands.process.streams import say
 from elf.agent.config.names import check_asked, unknown_job
 from elf.agent.control import protocol as w
-from elf.errors import UsageError
+from elf.errors import ElfError, UsageError
 from elf.jobmaster.compile.explain import described
 from elf.jobmaster.directory.changes import next_boundary
 from elf.jobmaster.directory.job_spec import JobSpec, Mode, Version, decode_job
@@ -23,6 +24,11 @@ from elf.jobmaster.log.schedule import plan_of
 MODES: dict[str, Mode] = {"now": "split", "next": "next", "restate": "restate"}
 PREFIX_MIN = 4
 """Digits of a version that an operator must give at least."""
+TRIES_MAX = 20
+"""How often a command may find that another one came first."""
+PATIENCE = 15
+GOSSIP_S = 0.1
+"""A change that is in the log is in the agent's directory after so many times this, unless all who had its item are gone."""
 
 
 class Update(msgspec.Struct, frozen=True):
@@ -38,9 +44,44 @@ class Update(msgspec.Struct, frozen=True):
     keys: Path | None = None
 
 
+class _Made(msgspec.Struct, frozen=True):
+    """The version that a command wants, and notices about it."""
+
+    version: Version
+    notes: Sequence[str] = ()
+
+
 def update_command(update: Update, agent: Path | None) -> str:
     """Change a running job's query. Returns the text to print. Raises `ElfError`."""
-    former, held = _running(update, agent, "update")
+    return _until_taken(update, agent, _updated)
+
+
+def rollback_command(update: Update, agent: Path | None) -> str:
+    """Give a running job one of its earlier versions again. Returns the text to print. Raises `ElfError`."""
+    return _until_taken(update, agent, _earlier)
+
+
+def _until_taken(
+    update: Update, agent: Path | None, make: Callable[[Update, JobSpec, w.JobHeld], _Made]
+) -> str:
+    """Make the change again, of the version that is in force then, while other commands come first."""
+    refused: w.Refused | None = None
+    for attempt in range(TRIES_MAX):
+        former, held = _running(update, agent, refused)
+        if refused is not None and refused.version != former.versions[-1].digest and attempt < PATIENCE:
+            time.sleep(GOSSIP_S)  # the master's log has a change whose item has yet to arrive
+            continue
+        outcome = _change(update, former, held, make(update, former, held), agent, refused)
+        if isinstance(outcome, str):
+            return outcome
+        refused = outcome
+    raise ElfError(
+        f"job {update.name} was changed {TRIES_MAX} times by other commands meanwhile; nothing was changed; try again"
+    )
+
+
+def _updated(update: Update, former: JobSpec, held: w.JobHeld) -> _Made:
+    """Raises QueryError, UsageError."""
     plan, notes = compiled(NewJob(update.name, update.sql or ""), held)
     if plan.source != former.source:
         raise UsageError(
@@ -49,13 +90,7 @@ def update_command(update: Update, agent: Path | None) -> str:
         )
     if plan.window is None and former.sinks:
         raise UsageError(f"--sql: {NEVER_FINAL}")
-    return _change(update, former, held, version_of(plan, update.sql or ""), notes, agent)
-
-
-def rollback_command(update: Update, agent: Path | None) -> str:
-    """Give a running job one of its earlier versions again. Returns the text to print. Raises `ElfError`."""
-    former, held = _running(update, agent, "rollback")
-    return _change(update, former, held, _earlier(update, former), [], agent)
+    return _Made(version_of(plan, update.sql or ""), notes)
 
 
 def running_job(name: str, agent: Path | None, *, columns: bool = False) -> tuple[JobSpec, w.JobHeld]:
@@ -68,16 +103,16 @@ def running_job(name: str, agent: Path | None, *, columns: bool = False) -> tupl
     return decode_job(held.item), held
 
 
-def _running(update: Update, agent: Path | None, command: str) -> tuple[JobSpec, w.JobHeld]:
-    """The job, if it runs and has the expected version. Raises UsageError."""
+def _running(update: Update, agent: Path | None, refused: w.Refused | None) -> tuple[JobSpec, w.JobHeld]:
+    """The job, if it runs and has the expected version. refused: what its master told. Raises UsageError."""
     name = update.name
     former, held = running_job(name, agent, columns=True)
     if former.stopped:
         raise UsageError(
-            f"job {name} was stopped, so there is nothing to {'change' if command == 'update' else 'roll back'}; start it with: "
+            f"job {name} was stopped, so there is nothing to {'roll back' if update.sql is None else 'change'}; start it with: "
             f"elf job start {name} --sql SQL"
         )
-    present = former.versions[-1].digest
+    present = refused.version if refused is not None else former.versions[-1].digest
     if update.expect is not None and not _names(update.expect, present):
         raise UsageError(
             f"--expect-version: job {name} has version {present}, not {update.expect}; nothing was changed; see elf job "
@@ -90,7 +125,7 @@ def _names(text: str, digest: str) -> bool:
     return len(text) >= PREFIX_MIN and digest.startswith(text.lower())
 
 
-def _earlier(update: Update, former: JobSpec) -> Version:
+def _earlier(update: Update, former: JobSpec, held: w.JobHeld) -> _Made:
     """The version to return to: the named one, or the one before the present one. Raises UsageError."""
     name, earlier = former.name, former.versions[:-1]
     if not earlier:
@@ -100,13 +135,13 @@ def _earlier(update: Update, former: JobSpec) -> Version:
         before = [digest for digest in digests if digest != former.versions[-1].digest]
         found = [each for each in earlier if not before or each.digest == before[-1]]
         if found:
-            return found[-1]
+            return _Made(found[-1])
         raise UsageError(
             f"the version before the present one of job {name} is no longer kept; name one with --to V"
         )
     found = [each for each in former.versions if _names(update.to, each.digest)]
     if len(found) == 1:
-        return found[0]
+        return _Made(found[0])
     known = ", ".join(each.digest for each in earlier)
     what = "more than one version begins so" if found else "no version of the job is called so"
     raise UsageError(f"--to {update.to}: {what}; there are {known}")
@@ -116,21 +151,27 @@ def _change(
     update: Update,
     former: JobSpec,
     held: w.JobHeld,
-    version: Version,
-    notes: Sequence[str],
+    made: _Made,
     agent: Path | None,
-) -> str:
-    present = former.versions[-1]
-    if meaning_of(version) == meaning_of(present):
+    refused: w.Refused | None,
+) -> str | w.Refused:
+    """The text to print; or the verdict, if the job's master has not taken the change."""
+    version, present = made.version, former.versions[-1]
+    next_number, digest = held.next, present.digest
+    if refused is not None:
+        next_number, digest = max(refused.next, held.next), refused.version
+    if meaning_of(version) == meaning_of(present) and digest == present.digest:
         return f"job {former.name} has this query already, as version {present.digest}; nothing changes"
-    spec = changed(former, version, MODES[update.at], held.now_us, held.schedule)
-    for note in notes:
+    spec = changed(former, version, MODES[update.at], held.now_us, held.schedule, next_number, digest)
+    for note in made.notes if refused is None else ():
         say(note)
     if update.dry_run:
         return "\n".join(_outlook(former, spec))
     item = signed(spec, update.keys, held.signed, "roll back" if update.sql is None else "update")
     with connect(agent) as control:
         answer = control.one(w.JobChange(item))
+    if isinstance(answer, w.Refused):
+        return answer
     assert isinstance(answer, w.Changed)
     return (
         f"job {former.name}: version {version.digest} is in force from {time_text(answer.from_us)} UTC on; "

@@ -1,5 +1,8 @@
-"""How a job changes at its master: the control line of a new version goes into the log, and then to all nodes.
+"""How a job changes at its master: an operator's change is judged, then the control line of the new version goes into the log,
+and then to all nodes.
 
+    change of an operator -> judged -> taken: its spec goes into the directory, and from there to all masters of the job
+                                    -> refused: the operator is told which version is in force
     spec of a higher rank -> due -> CONTROL proposed -> in the log -> multicast, again while a lane is open
                                                                    -> reported to the directory, for a master that finds no log
 
@@ -7,9 +10,16 @@ One change at a time: while a CONTROL is not in the log, the next one waits, and
 
 | state | what happens | next |
 |---|---|---|
+| in force | a change names the version in force, and has the next number | in force: it is taken, as the newest spec |
+| in force | any other change | in force: it is refused, for good |
+| under way, or a newer spec waits | a change | it is not judged yet: its agent sends it again |
 | in force | the newest spec has another last version, and the log has room | under way: CONTROL is proposed |
 | under way | it is in the log | in force: the line is multicast, and reported to the directory |
 | in force, a lane open | every `repeat_us` | the line is multicast again |
+
+A change is refused for good, because its number contains this master's ballot, and each number is judged once (rule Order*).
+So of two changes that name one version, one is taken; a change that was refused is in no directory, and no later master takes
+it.
 
 Invariants (`check`): the log lacks the last line of the proposed schedule, and its entry, exactly while a change is under way; no
 spec that this master received, and none in force, ranks above `spec`; the master multicasts only schedules that the log had,
@@ -18,9 +28,10 @@ under its own ballot.
 
 from __future__ import annotations
 
-from elf.jobmaster.directory.changes import next_boundary, rank_of
+from elf.jobmaster.directory.changes import next_boundary, next_spec_number, rank_of
 from elf.jobmaster.directory.job_spec import JobSpec
 from elf.jobmaster.directory.known_schedule import KnownSchedule
+from elf.jobmaster.directory.versions import has_change
 from elf.jobmaster.log.entries import ControlEntry, SpecRank
 from elf.jobmaster.log.job_state import JobState
 from elf.jobmaster.log.schedule import lane_from, next_number, number_of
@@ -48,6 +59,7 @@ class Amendments:
         self._index = 0  # index of a CONTROL that is proposed and not committed, or 0
         self._controls: list[Control] = []
         self._known_schedule = known_schedule
+        self._judged = 0  # the number of the last change that was judged
         self._is_news = bool(state.schedule)  # the log's schedule has yet to be reported to the directory
         self._repeat_us = repeat_us
         self._repeat_at: int | None = None
@@ -65,6 +77,33 @@ class Amendments:
         self.rank, self.spec = rank, spec
         return True
 
+    @property
+    def version(self) -> str:
+        """The version that a change must name as the one that it changes."""
+        return self._log.ahead.schedule[-1].version
+
+    @property
+    def next_number(self) -> int:
+        """The number that a change must have."""
+        return next_spec_number(self.ballot, max(self.rank[0], self._judged))
+
+    def judge(self, spec: JobSpec) -> bool | None:
+        """Whether to take an operator's change, which the directory does not have yet. None: later, when this master serves and
+        all newer specs are in the log."""
+        if spec.changes and has_change(self.spec, spec.changes[-1]):
+            return True  # the verdict was lost
+        if self._state.served != self.ballot or self._index or self._is_awaited:
+            return None
+        is_next = self.is_next(spec)
+        if spec.number == self.next_number:
+            self._judged = spec.number
+        return is_next
+
+    def is_next(self, spec: JobSpec) -> bool:
+        """Rule Order*: a change is taken only if it has the next number of this master's, and names the version in force."""
+        former = spec.changes[-1].former if spec.changes else ""
+        return (spec.number, former) == (self.next_number, self.version)
+
     def propose_due(self, now: int) -> None:
         """Propose the next change, if one is due and the log has room."""
         if self._is_due():
@@ -72,9 +111,13 @@ class Amendments:
 
     def _is_due(self) -> bool:
         """Whether the spec's last version can come into force now."""
+        return bool(self._state.schedule) and not self._index and self._log.room() > 0 and self._is_awaited
+
+    @property
+    def _is_awaited(self) -> bool:
+        """Whether the spec's last version is not in force, and not proposed."""
         has_come = self.spec.versions[-1].digest == self._log.ahead.schedule[-1].version
-        is_ready = bool(self._state.schedule) and not self._index and self._log.room() > 0
-        return is_ready and not has_come and self.rank > self._state.spec
+        return not has_come and self.rank > self._state.spec
 
     def _propose(self, now: int) -> None:
         """Propose the control line and its lane."""

@@ -173,6 +173,30 @@ def returns(seed: int) -> s.Scenario:
     return mesh(seed, faults, jobs=(job,))
 
 
+def operators(seed: int) -> s.Scenario:
+    """Operators change the job at the same moment, each at another host; most expect the version that they saw."""
+    rng = Random(seed)
+    faults: list[s.AnyFault] = []
+    for at, _ in times(rng, 3, SECOND):
+        for host in rng.sample(range(6), 3):
+            expects, at_us = rng.random() < 0.7, at + rng.randrange(30 * MS)
+            mode: s.Mode = rng.choice(("split", "restate", "next"))
+            faults.append(s.Change(at_us=at_us, host=host, job=0, mode=mode, expects=expects))
+    return mesh(seed, faults)
+
+
+def operators_apart(seed: int) -> s.Scenario:
+    """Operators on both sides of a partition change the job."""
+    rng = Random(seed)
+    at = 6 * SECOND + rng.randrange(SECOND)
+    cut = s.Cut(at_us=at, until_us=at + 7 * SECOND, hosts=(MASTER, rng.choice((3, 5))))
+    changes = [
+        s.Change(at_us=at + rng.randint(3_500, 6_500) * MS, host=host, job=0, mode="split", expects=True)
+        for host in (MASTER, 0, 2)
+    ]
+    return mesh(seed, [cut, *changes], trouble_us=at + 8 * SECOND)
+
+
 def rivals(seed: int) -> s.Scenario:
     """Two operators change the job at the same time."""
     rng = Random(seed)
