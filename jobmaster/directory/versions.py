@@ -168,8 +168,9 @@ def _with_lines(spec: JobSpec, known: KnownSchedule | None) -> tuple[Change, ...
 
 
 def has_change(spec: JobSpec, change: Change) -> bool:
-    """Whether the job was changed by it on the way to that spec. A number is used once under each master."""
-    return any((each.number, each.version) == (change.number, change.version) for each in spec.changes)
+    """Whether the job was changed by it on the way to that spec. Two commands may sign the same version for the same number: only
+    one of them was taken."""
+    return any(replace(each, from_us=0) == replace(change, from_us=0) for each in spec.changes)
 
 
 def lost_changes(former: JobSpec, spec: JobSpec, known: KnownSchedule | None) -> tuple[Change, ...]:

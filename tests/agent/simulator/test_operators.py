@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from elf.agent.simulator.run import Outcome, Run, simulate
-from elf.agent.simulator.scenario.scenario import SECOND, Change, Scenario
+from elf.agent.simulator.scenario.scenario import SECOND, Change, Mode, Scenario
 from elf.jobmaster.directory import changes as changes_module
 from elf.jobmaster.directory.job_items import JobItems
 from elf.jobmaster.directory.job_spec import JobSpec
@@ -15,6 +15,7 @@ from elf.jobmaster.directory.versions import history
 from elf.jobmaster.master.amendments import Amendments
 from tests.rigs import canary_meshes as meshes
 from tests.rigs.canary_rules import Canary, always, without
+from tests.soak.census import counted
 from tests.soak.drawn import random_scenario
 
 AT = 6 * SECOND
@@ -79,6 +80,12 @@ def test_each_side_of_a_partition_takes_a_change_and_history_says_which_one_is_l
 
 ORDER = (
     Canary(
+        "Lane: nothing need be read again if no line that was reported is at or past the control line",
+        "nothing is ever read again",
+        *(Amendments, "is_past_all", always(True)),
+        *(meshes.hurried, range(3)),
+    ),
+    Canary(
         "Order: a change is taken only if it has the master's next number and names the version in force",
         "every change is taken",
         *(Amendments, "is_next", always(True)),
@@ -109,6 +116,23 @@ def test_without_a_rule_the_simulator_fails(canary: Canary) -> None:
 @pytest.mark.parametrize("seed", range(8))
 def test_every_window_is_exact_with_several_operators(seed: int) -> None:
     ran(meshes.operators(seed))
+
+
+@pytest.mark.parametrize("mode", ["split", "next"])
+def test_a_control_line_past_all_reported_lines_has_nothing_read_again(mode: Mode) -> None:
+    """Also where the clock of a host is ahead of the operator's by less than `SHIFT_US_MAX`."""
+    for ahead_us in (0, 3 * SECOND):
+        changes = [Change(at_us=AT + n * SECOND, host=n, job=0, mode=mode, back=n == 2) for n in range(3)]
+        scenario = meshes.mesh(1, [*changes], skews=(0, 0, 0, 0, ahead_us, 0))
+        outcome, went = counted(scenario)
+        assert outcome.violation == ""
+        assert (went["change: logged"], went["change: read again in a lane"]) == (3, 0)
+
+
+def test_lines_are_read_again_where_a_clock_is_further_ahead() -> None:
+    outcome, went = counted(meshes.mesh(1, [*at_once()], skews=(0, 0, 0, 0, 6 * SECOND, 0)))
+    assert outcome.violation == ""
+    assert went["change: read again in a lane"] > 0
 
 
 def test_scenarios_are_drawn_with_versions_that_come_back_and_versions_that_are_expected() -> None:
