@@ -41,6 +41,7 @@ class NewJob(msgspec.Struct, frozen=True):
     keep: str = "1h"
     sinks: tuple[str, ...] = ()
     keys: Path | None = None
+    strict: bool = False
 
 
 def connect(agent: Path | None) -> Control:
@@ -109,7 +110,7 @@ def put_job(agent: Path | None, item: Item) -> None:
 def compiled(new: NewJob, held: w.JobHeld) -> tuple[Plan, list[str]]:
     """The plan, compiled here so that no agent ever reads SQL, and notices about columns that not all agents have.
 
-    Raises QueryError, UsageError.
+    Raises QueryError, UsageError; also for such a column, if the job is `strict`.
     """
     from elf.agent.control.columns import Schema
     from elf.jobmaster.compile.query import compile as compile_query
@@ -127,7 +128,10 @@ def compiled(new: NewJob, held: w.JobHeld) -> tuple[Plan, list[str]]:
     schema = schemas[plan.source]
     columns = [column.name for column in plan.columns]
     _check_types(schema, columns)
-    return plan, schema.lacking(columns)
+    notices = schema.lacking(columns)
+    if notices and new.strict:
+        raise UsageError(f"--strict: {'; '.join(notices)}; nothing was changed")
+    return plan, notices
 
 
 def _check_types(schema: Schema, columns: Sequence[str]) -> None:

@@ -42,6 +42,14 @@ ListOutput = Annotated[
     typer.Option("--output", help="Its form.", show_default="table on a terminal, json in a pipe"),
 ]
 
+Strict = Annotated[
+    bool, typer.Option("--strict", help="Change nothing if the query uses a column that not all agents have.")
+]
+
+Force = Annotated[
+    bool, typer.Option("--force", help="With --at restate: also if agents have left whose lines it needs.")
+]
+
 
 @job_app.command("start")
 def job_start(
@@ -68,13 +76,14 @@ def job_start(
         list[str] | None,
         typer.Option(metavar="NAME", help="Where windows are kept: a [[sink]] of an agent. Repeatable."),
     ] = None,
+    strict: Strict = False,
     keys: OperatorKeys = None,
     agent: Agent = None,
 ) -> None:
     """Start a job on all agents that follow its source."""
     from elf.agent.commands.job import NewJob, start_command
 
-    new = NewJob(name, sql, source, lateness, emit, keep, tuple(sink or ()), keys)
+    new = NewJob(name, sql, source, lateness, emit, keep, tuple(sink or ()), keys, strict)
     typer.echo(start_command(new, agent))
 
 
@@ -105,6 +114,8 @@ def job_update(
     at: ChangeAt = At.now,
     expect_version: ExpectVersion = None,
     dry_run: DryRun = False,
+    strict: Strict = False,
+    force: Force = False,
     keys: OperatorKeys = None,
     agent: Agent = None,
 ) -> None:
@@ -114,7 +125,7 @@ def job_update(
     """
     from elf.agent.commands.job_change import Update, update_command
 
-    update = Update(name, sql, None, at.value, expect_version, dry_run, keys)
+    update = Update(name, sql, None, at.value, expect_version, dry_run, keys, strict, force)
     typer.echo(update_command(update, agent))
 
 
@@ -132,13 +143,14 @@ def job_rollback(
     at: ChangeAt = At.now,
     expect_version: ExpectVersion = None,
     dry_run: DryRun = False,
+    force: Force = False,
     keys: OperatorKeys = None,
     agent: Agent = None,
 ) -> None:
     """Give a running job an earlier version again."""
     from elf.agent.commands.job_change import Update, rollback_command
 
-    update = Update(name, None, to, at.value, expect_version, dry_run, keys)
+    update = Update(name, None, to, at.value, expect_version, dry_run, keys, force=force)
     typer.echo(rollback_command(update, agent))
 
 

@@ -19,13 +19,15 @@ from elf.jobmaster.compile.explain import described
 from elf.jobmaster.directory.changes import next_boundary
 from elf.jobmaster.directory.job_spec import JobSpec, Mode, Version, decode_job
 from elf.jobmaster.directory.versions import changed, meaning_of, version_of
-from elf.jobmaster.log.schedule import plan_of
+from elf.jobmaster.log.schedule import Shape, plan_of
 
 MODES: dict[str, Mode] = {"now": "split", "next": "next", "restate": "restate"}
 PREFIX_MIN = 4
 """Digits of a version that an operator must give at least."""
 TRIES_MAX = 20
 """How often a command may find that another one came first."""
+NAMED_MAX = 5
+"""Agents named in a message."""
 PATIENCE = 15
 GOSSIP_S = 0.1
 """A change that is in the log is in the agent's directory after so many times this, unless all who had its item are gone."""
@@ -42,6 +44,8 @@ class Update(msgspec.Struct, frozen=True):
     expect: str | None = None
     dry_run: bool = False
     keys: Path | None = None
+    strict: bool = False
+    force: bool = False
 
 
 class _Made(msgspec.Struct, frozen=True):
@@ -82,7 +86,7 @@ def _until_taken(
 
 def _updated(update: Update, former: JobSpec, held: w.JobHeld) -> _Made:
     """Raises QueryError, UsageError."""
-    plan, notes = compiled(NewJob(update.name, update.sql or ""), held)
+    plan, notes = compiled(NewJob(update.name, update.sql or "", strict=update.strict), held)
     if plan.source != former.source:
         raise UsageError(
             f"--sql: job {update.name} reads the source {former.source}, this query reads {plan.source}: that is another job; "
@@ -162,6 +166,8 @@ def _change(
         next_number, digest = max(refused.next, held.next), refused.version
     if meaning_of(version) == meaning_of(present) and digest == present.digest:
         return f"job {former.name} has this query already, as version {present.digest}; nothing changes"
+    if update.at == "restate" and not update.force:
+        _check_readable(former, held)
     spec = changed(former, version, MODES[update.at], held.now_us, held.schedule, next_number, digest)
     for note in made.notes if refused is None else ():
         say(note)
@@ -177,6 +183,22 @@ def _change(
         f"job {former.name}: version {version.digest} is in force from {time_text(answer.from_us)} UTC on; "
         f"that took {answer.took_us / 1000:.0f} ms"
     )
+
+
+def _check_readable(former: JobSpec, held: w.JobHeld) -> None:
+    """Raises UsageError if agents have left that may have reported lines of windows which are not final: nobody reads these lines
+    again. An agent cannot know whether the logs of others are still there."""
+    longest_us = max(Shape.of(plan_of(version.plan)).size_us for version in former.versions)
+    since_us = max(held.now_us - former.lateness_us - longest_us, former.since_us)
+    names = [name for name, until_us in held.left if until_us > since_us]
+    if names:
+        more = len(names) - NAMED_MAX
+        some = ", ".join(names[:NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
+        raise UsageError(
+            f"--at restate: lines of windows that are not final cannot be read again at agents that have left since "
+            f"{time_text(since_us)} UTC: {some}; these windows would count them as missing; nothing was changed; change the job "
+            "--at next, or add --force"
+        )
 
 
 def _outlook(former: JobSpec, spec: JobSpec) -> Iterator[str]:

@@ -97,12 +97,14 @@ class Failed(Answer, frozen=True, tag=True):
 
 
 class HeldColumn(msgspec.Struct, frozen=True):
-    """A column of a source beyond the canonical ones. count: how many agents have it with this type; agents: some of them."""
+    """A column of a source beyond the canonical ones. count: how many agents have it with this type; agents: some of them;
+    lacking: some of the source's agents that do not have it with this type."""
 
     name: str
     type: str
     count: int
     agents: tuple[str, ...]
+    lacking: tuple[str, ...] = ()
 
 
 class HeldSource(msgspec.Struct, frozen=True):
@@ -116,7 +118,8 @@ class JobHeld(Answer, frozen=True, tag=True):
     """item: None if there never was such a job. names: of running jobs. sources, sinks: what agents offer. now_us: the
     agent's clock. signed: whether the mesh takes signed jobs only. schemas: of the sources, if requested. schedule: the job's
     control lines, as a master announced them last; None if the job was never changed. next: the number of the job's next change,
-    as far as the agent knows. lost: changes that another one outranked."""
+    as far as the agent knows. lost: changes that another one outranked. left: agents of its
+    source that have left for good, and when, those that left last."""
 
     item: Item | None
     names: tuple[str, ...]
@@ -128,6 +131,7 @@ class JobHeld(Answer, frozen=True, tag=True):
     schedule: KnownSchedule | None = None
     next: int = 1
     lost: tuple[Change, ...] = ()
+    left: tuple[tuple[str, int], ...] = ()
 
 
 class Changed(Answer, frozen=True, tag=True):

@@ -49,6 +49,8 @@ from elf.srt.messages.messages import (
 )
 
 NAMES_MAX = 1_000
+LEFT_MAX = 100
+"""Agents that have left, in one answer: more than leave within a window of most jobs."""
 MASTER_US_MAX = 5_000_000
 """Time within which a job whose master died has another one."""
 RUMOR_S = 1.5
@@ -155,9 +157,8 @@ class ControlService:
         item = held.item()
         adverts = [advert for _, advert in self.adverts() if not advert.until_us]
         sources = Counter(source for advert in adverts for source in set(advert.sources))
-        with_own = [advert for advert in adverts if advert.columns]
         schemas = {
-            source: w.HeldSource(count, held_columns(with_own, source))
+            source: w.HeldSource(count, held_columns(adverts, source))
             for source, count in (sources.items() if columns else ())
         }
         return w.JobHeld(
@@ -171,7 +172,17 @@ class ControlService:
             held.schedule(),
             next_spec_number(held.ballot(), decode_job(item).number if item is not None else 0),
             held.lost(),
+            self._left(decode_job(item).source) if item is not None else (),
         )
+
+    def _left(self, source: str) -> tuple[tuple[str, int], ...]:
+        """Agents of a source that have left for good, and when; those that left last, the last one first. O(agents)."""
+        left = [
+            (each.name, each.until_us)
+            for _, each in self.adverts()
+            if each.until_us and source in each.sources
+        ]
+        return tuple(sorted(left, key=lambda each: each[1], reverse=True)[:LEFT_MAX])
 
     def _put_job(self, item: Item) -> w.Done:
         """Raises UsageError for an item that is no job or is not signed as required; ElfError if a newer one came first."""

@@ -332,6 +332,28 @@ def test_operators_at_three_agents_who_expect_nothing_change_a_job_in_turn(fleet
         assert [step["state"] for step in steps][-1] == "in force"
 
 
+def test_restate_names_the_agents_that_have_left_and_needs_force(fleet: Fleet) -> None:
+    fleet.start_job("hits", lateness="600s")
+    first = version(fleet, "hits")
+    fleet.elf("mesh", "leave", at=2)
+    name = fleet.agents[2].name
+    restate = ("job", "update", "hits", "--sql", ERRORS, "--at", "restate")
+    gone = ("--dry-run", "--at", "restate")
+    wait_until(
+        lambda: elf(fleet, "job", "update", "hits", "--sql", ERRORS, *gone).exit_code != 0,
+        "nobody knows that it left",
+    )
+    for more in ((), ("--dry-run",)):
+        said = str(elf(fleet, *restate, *more).exception)
+        assert re.search(
+            rf"cannot be read again at agents that have left since [-0-9]+ [:.0-9]+ UTC: {name};", said
+        )
+        assert "nothing was changed; change the job --at next, or add --force" in said
+    assert version(fleet, "hits") == first
+    assert "is in force" in fleet.elf(*restate, "--force")
+    assert "is in force" in fleet.elf("job", "rollback", "hits")
+
+
 def test_a_change_needs_an_operators_signature(tmp_path: Path) -> None:
     with Fleet(tmp_path, 2, security="curve") as fleet:
         fleet.start_job("hits")
