@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 CONFIG = Path("/etc/elf/elf.toml")
 NEVER_FINAL = "without a window nothing is ever final, so a sink would stay empty; add GROUP BY window(time, '1 minute')"
 
+STOP_AHEAD = 1 << 8
+"""A stop ranks above changes that a master takes at the same moment."""
+
 
 FLAGS = {
     "sql": "--sql",
@@ -56,14 +59,23 @@ class NewJob(msgspec.Struct, frozen=True):
     file: JobFile | None = None
     label: str = ""
     params: tuple[str, ...] = ()
+    strict: bool = False
 
     def place(self, option: str) -> str:
         """Where that option was given, for a message."""
         return self.file.place(option) if self.file is not None else FLAGS[option]
 
 
-def new_job(name: str, path: Path | None, flags: Mapping[str, Any], params: Sequence[str] | None) -> NewJob:
-    """The job of a command's arguments. flags: option -> its text, None if it was not given. Raises UsageError."""
+def new_job(
+    name: str,
+    path: Path | None,
+    flags: Mapping[str, Any],
+    params: Sequence[str] | None,
+    *,
+    strict: bool = False,
+) -> NewJob:
+    """The job of a command's arguments. flags: option -> its text, None if it was not given. strict: see `compiled`. Raises
+    UsageError."""
     given = {option: text for option, text in flags.items() if text is not None}
     if path is not None:
         if given:
@@ -72,13 +84,15 @@ def new_job(name: str, path: Path | None, flags: Mapping[str, Any], params: Sequ
                 f"{FLAGS[option]}: with -f the file says this; leave {FLAGS[option]} out, and write {option} in {path}"
             )
         job = job_of_file(read_job_file(path), name)
-        return msgspec.structs.replace(job, params=tuple(params or ()))
+        return msgspec.structs.replace(job, params=tuple(params or ()), strict=strict)
     if "sql" not in given:
         raise UsageError("expected a query (--sql SQL), or a job file (-f FILE)")
     readers = {"lateness": read_duration, "emit": read_emit, "keep": read_duration}
     spans = {f"{key}_us": _span(key, read, given[key]) for key, read in readers.items() if key in given}
     sinks = tuple(given.get("sinks", ()))
-    job = NewJob(name, given["sql"], given.get("source"), sinks=sinks, params=tuple(params or ()))
+    job = NewJob(
+        name, given["sql"], given.get("source"), sinks=sinks, params=tuple(params or ()), strict=strict
+    )
     return msgspec.structs.replace(job, **spans)
 
 
@@ -144,9 +158,13 @@ def stop_command(name: str, keys: Path | None, agent: Path | None) -> str:
     former = decode_job(held.item)
     if former.stopped:
         return f"job {name} was stopped before; nothing was changed"
-    spec = msgspec.structs.replace(former, number=former.number + 1, stopped=True)
-    put_job(agent, signed(spec, keys, held.signed, "stop"))
+    put_job(agent, signed(stopped(former, held), keys, held.signed, "stop"))
     return f"job {name} was stopped"
+
+
+def stopped(former: JobSpec, held: w.JobHeld) -> JobSpec:
+    """The spec that stops the job."""
+    return msgspec.structs.replace(former, number=held.next + STOP_AHEAD, stopped=True)
 
 
 def list_command(output: str | None, agent: Path | None) -> str:
@@ -174,7 +192,7 @@ def compiled(new: NewJob, held: w.JobHeld, kept: Mapping[str, str] | None = None
     """The plan, compiled here so that no agent ever reads SQL, and notices about columns that not all agents have. kept: values
     of parameters that have no other.
 
-    Raises QueryError, UsageError.
+    Raises QueryError, UsageError; also for such a column, if the job is `strict`.
     """
     from elf.agent.control.columns import Schema
     from elf.jobmaster.compile.query import compile as compile_query
@@ -195,7 +213,10 @@ def compiled(new: NewJob, held: w.JobHeld, kept: Mapping[str, str] | None = None
     schema = schemas[plan.source]
     columns = [column.name for column in plan.columns]
     _check_types(schema, columns)
-    return plan, schema.lacking(columns)
+    notices = schema.lacking(columns)
+    if notices and new.strict:
+        raise UsageError(f"--strict: {'; '.join(notices)}; nothing was changed")
+    return plan, notices
 
 
 def _check_types(schema: Schema, columns: Sequence[str]) -> None:

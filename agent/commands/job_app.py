@@ -59,6 +59,14 @@ ListOutput = Annotated[
     typer.Option("--output", help="Its form.", show_default="table on a terminal, json in a pipe"),
 ]
 
+Strict = Annotated[
+    bool, typer.Option("--strict", help="Change nothing if the query uses a column that not all agents have.")
+]
+
+Force = Annotated[
+    bool, typer.Option("--force", help="With --at restate: also if agents have left whose lines it needs.")
+]
+
 
 Sql = Annotated[str | None, typer.Option("--sql", metavar="SQL", help="The question, in Spark SQL.")]
 JobFileOption = Annotated[
@@ -101,6 +109,7 @@ def job_start(
         typer.Option(metavar="NAME", help="Where windows are kept: a [[sink]] of an agent. Repeatable."),
     ] = None,
     dry_run: DryRun = False,
+    strict: Strict = False,
     keys: OperatorKeys = None,
     agent: Agent = None,
 ) -> None:
@@ -115,7 +124,7 @@ def job_start(
         "keep": keep,
         "sinks": sink or None,
     }
-    typer.echo(start_command(new_job(name, file, flags, param), dry_run, keys, agent))
+    typer.echo(start_command(new_job(name, file, flags, param, strict=strict), dry_run, keys, agent))
 
 
 class At(StrEnum):
@@ -146,6 +155,8 @@ def job_update(
     at: ChangeAt = At.now,
     expect_version: ExpectVersion = None,
     dry_run: DryRun = False,
+    strict: Strict = False,
+    force: Force = False,
     keys: OperatorKeys = None,
     agent: Agent = None,
 ) -> None:
@@ -156,8 +167,8 @@ def job_update(
     from elf.agent.commands.job import new_job
     from elf.agent.commands.job_change import Update, update_command
 
-    new = new_job(name, file, {"sql": sql}, param)
-    update = Update(name, new, None, at.value, expect_version, dry_run, keys)
+    new = new_job(name, file, {"sql": sql}, param, strict=strict)
+    update = Update(name, new, None, at.value, expect_version, dry_run, keys, force=force)
     typer.echo(update_command(update, agent))
 
 
@@ -194,13 +205,14 @@ def job_rollback(
     at: ChangeAt = At.now,
     expect_version: ExpectVersion = None,
     dry_run: DryRun = False,
+    force: Force = False,
     keys: OperatorKeys = None,
     agent: Agent = None,
 ) -> None:
     """Give a running job an earlier version again."""
     from elf.agent.commands.job_change import Update, rollback_command
 
-    update = Update(name, None, to, at.value, expect_version, dry_run, keys)
+    update = Update(name, None, to, at.value, expect_version, dry_run, keys, force=force)
     typer.echo(rollback_command(update, agent))
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -23,12 +24,12 @@ from elf.agent.commands.mesh_text import time_text
 from elf.agent.commands.process.streams import say
 from elf.agent.config.names import check_asked, unknown_job
 from elf.agent.control import protocol as w
-from elf.errors import UsageError
+from elf.errors import ElfError, UsageError
 from elf.jobmaster.directory.changes import next_boundary
 from elf.jobmaster.directory.differences import differences
 from elf.jobmaster.directory.job_spec import JobSpec, Mode, Version, decode_job
 from elf.jobmaster.directory.versions import changed, meaning_of, parameter_texts, version_of
-from elf.jobmaster.log.schedule import plan_of
+from elf.jobmaster.log.schedule import Shape, plan_of
 from elf.jobmaster.plan.parameters import with_values
 from elf.jobmaster.plan.plan import Plan
 from elf.sinks.console.cells import escape
@@ -37,6 +38,13 @@ from elf.srt.messages.messages import Item
 MODES: dict[str, Mode] = {"now": "split", "next": "next", "restate": "restate"}
 PREFIX_MIN = 4
 """Digits of a version that an operator must give at least."""
+TRIES_MAX = 20
+"""How often a command may find that another one came first."""
+NAMED_MAX = 5
+"""Agents named in a message."""
+PATIENCE = 15
+GOSSIP_S = 0.1
+"""A change that is in the log is in the agent's directory after so many times this, unless all who had its item are gone."""
 
 
 class Update(msgspec.Struct, frozen=True):
@@ -51,16 +59,61 @@ class Update(msgspec.Struct, frozen=True):
     dry_run: bool = False
     keys: Path | None = None
     values: tuple[str, ...] = ()
+    force: bool = False
+
+    @property
+    def is_rollback(self) -> bool:
+        return self.new is None and not self.values
+
+
+class _Made(msgspec.Struct, frozen=True):
+    """The version that a command wants, and notices about it."""
+
+    version: Version
+    notes: Sequence[str] = ()
 
 
 def update_command(update: Update, agent: Path | None) -> str:
     """Change a running job's query. Returns the text to print. Raises `ElfError`."""
-    former, held = _running(update, agent, "update")
+    return _until_taken(update, agent, _updated)
+
+
+def set_command(update: Update, agent: Path | None) -> str:
+    """Give parameters of a running job's query other values. Returns the text to print. Raises `ElfError`."""
+    return _until_taken(update, agent, _set)
+
+
+def rollback_command(update: Update, agent: Path | None) -> str:
+    """Give a running job one of its earlier versions again. Returns the text to print. Raises `ElfError`."""
+    return _until_taken(update, agent, _earlier)
+
+
+def _until_taken(
+    update: Update, agent: Path | None, make: Callable[[Update, JobSpec, w.JobHeld], _Made]
+) -> str:
+    """Make the change again, of the version that is in force then, while other commands come first."""
+    refused: w.Refused | None = None
+    for attempt in range(TRIES_MAX):
+        former, held = _running(update, agent, refused)
+        if refused is not None and refused.version != former.versions[-1].digest and attempt < PATIENCE:
+            time.sleep(GOSSIP_S)  # the master's log has a change whose item has yet to arrive
+            continue
+        outcome = _change(update, former, held, make(update, former, held), agent, refused)
+        if isinstance(outcome, str):
+            return outcome
+        refused = outcome
+    raise ElfError(
+        f"job {update.name} was changed {TRIES_MAX} times by other commands meanwhile; nothing was changed; try again"
+    )
+
+
+def _updated(update: Update, former: JobSpec, held: w.JobHeld) -> _Made:
+    """Raises QueryError, UsageError."""
     assert update.new is not None
     plan, notes = compiled(update.new, held, parameter_texts(former.versions[-1]))
     given = update.new.file.lines if update.new.file is not None else ()
     check_change(former, update.new, plan, spec_of(update.new, plan, held, former), given)
-    return _change(update, former, held, version_of(plan, update.new.sql), notes, agent)
+    return _Made(version_of(plan, update.new.sql), notes)
 
 
 def check_change(
@@ -85,22 +138,14 @@ def check_change(
             )
 
 
-def set_command(update: Update, agent: Path | None) -> str:
-    """Give parameters of a running job's query other values. Returns the text to print. Raises `ElfError`."""
-    values = values_of(update.values, "NAME=VALUE")
-    former, held = _running(update, agent, "set")
-    last = former.versions[-1]
+def _set(update: Update, former: JobSpec, held: w.JobHeld) -> _Made:
+    """Raises UsageError."""
+    values, last = values_of(update.values, "NAME=VALUE"), former.versions[-1]
     try:
         plan = with_values(plan_of(last.plan), values)
     except ValueError as error:
         raise UsageError(f"job {former.name}: {error}; nothing was changed") from error
-    return _change(update, former, held, version_of(plan, last.text), [], agent)
-
-
-def rollback_command(update: Update, agent: Path | None) -> str:
-    """Give a running job one of its earlier versions again. Returns the text to print. Raises `ElfError`."""
-    former, held = _running(update, agent, "rollback")
-    return _change(update, former, held, _earlier(update, former), [], agent)
+    return _Made(version_of(plan, last.text))
 
 
 def running_job(name: str, agent: Path | None, *, columns: bool = False) -> tuple[JobSpec, w.JobHeld]:
@@ -113,16 +158,16 @@ def running_job(name: str, agent: Path | None, *, columns: bool = False) -> tupl
     return decode_job(held.item), held
 
 
-def _running(update: Update, agent: Path | None, command: str) -> tuple[JobSpec, w.JobHeld]:
-    """The job, if it runs and has the expected version. Raises UsageError."""
+def _running(update: Update, agent: Path | None, refused: w.Refused | None) -> tuple[JobSpec, w.JobHeld]:
+    """The job, if it runs and has the expected version. refused: what its master told. Raises UsageError."""
     name = update.name
-    former, held = running_job(name, agent, columns=True)
+    former, held = running_job(name, agent, columns=update.new is not None)
     if former.stopped:
         raise UsageError(
-            f"job {name} was stopped, so there is nothing to {'roll back' if command == 'rollback' else 'change'}; start it "
-            f"with: elf job start {name} --sql SQL"
+            f"job {name} was stopped, so there is nothing to {'roll back' if update.is_rollback else 'change'}; start it with: "
+            f"elf job start {name} --sql SQL"
         )
-    present = former.versions[-1].digest
+    present = refused.version if refused is not None else former.versions[-1].digest
     if update.expect is not None and not _names(update.expect, present):
         raise UsageError(
             f"--expect-version: job {name} has version {present}, not {update.expect}; nothing was changed; see elf job "
@@ -135,7 +180,7 @@ def _names(text: str, digest: str) -> bool:
     return len(text) >= PREFIX_MIN and digest.startswith(text.lower())
 
 
-def _earlier(update: Update, former: JobSpec) -> Version:
+def _earlier(update: Update, former: JobSpec, held: w.JobHeld) -> _Made:
     """The version to return to: the named one, or the one before the present one. Raises UsageError."""
     name, earlier = former.name, former.whole[:-1]
     if not earlier:
@@ -145,13 +190,13 @@ def _earlier(update: Update, former: JobSpec) -> Version:
         before = [digest for digest in digests if digest != former.versions[-1].digest]
         found = [each for each in earlier if not before or each.digest == before[-1]]
         if found:
-            return found[-1]
+            return _Made(found[-1])
         raise UsageError(
             f"the version before the present one of job {name} is no longer kept; name one with --to V"
         )
     found = [each for each in former.whole if _names(update.to, each.digest)]
     if len(found) == 1:
-        return found[0]
+        return _Made(found[0])
     known = ", ".join(each.digest for each in earlier)
     what = "more than one version begins so" if found else "no version of the job is called so"
     raise UsageError(f"--to {update.to}: {what}; there are {known}")
@@ -161,33 +206,58 @@ def _change(
     update: Update,
     former: JobSpec,
     held: w.JobHeld,
-    version: Version,
-    notes: Sequence[str],
+    made: _Made,
     agent: Path | None,
-) -> str:
-    present = former.versions[-1]
-    if meaning_of(version) == meaning_of(present):
+    refused: w.Refused | None,
+) -> str | w.Refused:
+    """The text to print; or the verdict, if the job's master has not taken the change."""
+    version, present = made.version, former.versions[-1]
+    next_number, digest = held.next, present.digest
+    if refused is not None:
+        next_number, digest = max(refused.next, held.next), refused.version
+    if meaning_of(version) == meaning_of(present) and digest == present.digest:
         these = "this query and these values" if update.values else "this query"
         return f"job {former.name} has {these} already, as version {present.digest}; nothing changes"
-    spec = changed(former, version, MODES[update.at], held.now_us, held.schedule)
-    for note in notes:
+    if update.at == "restate" and not update.force:
+        _check_readable(former, held)
+    spec = changed(former, version, MODES[update.at], held.now_us, held.schedule, next_number, digest)
+    for note in made.notes if refused is None else ():
         say(note)
     if update.dry_run:
         return "\n".join(_outlook(former, spec))
-    what = "update" if update.new is not None or update.values else "roll back"
+    what = "roll back" if update.is_rollback else "update"
     answer = send_change(signed(spec, update.keys, held.signed, what), agent)
+    if isinstance(answer, w.Refused):
+        return answer
     return (
         f"job {former.name}: version {version.digest} is in force from {time_text(answer.from_us)} UTC on; "
         f"that took {answer.took_us / 1000:.0f} ms"
     )
 
 
-def send_change(item: Item, agent: Path | None) -> w.Changed:
-    """Give the job that spec. Returns when it is in force. Raises ElfError."""
+def send_change(item: Item, agent: Path | None) -> w.Changed | w.Refused:
+    """Have the job's master judge that change. Returns its verdict, once the change is in force if it was taken. Raises
+    ElfError."""
     with connect(agent) as control:
         answer = control.one(w.JobChange(item))
-    assert isinstance(answer, w.Changed)
+    assert isinstance(answer, w.Changed | w.Refused)
     return answer
+
+
+def _check_readable(former: JobSpec, held: w.JobHeld) -> None:
+    """Raises UsageError if agents have left that may have reported lines of windows which are not final: nobody reads these lines
+    again. An agent cannot know whether the logs of others are still there."""
+    longest_us = max(Shape.of(plan_of(version.plan)).size_us for version in former.whole)
+    since_us = max(held.now_us - former.lateness_us - longest_us, former.since_us)
+    names = [name for name, until_us in held.left if until_us > since_us]
+    if names:
+        more = len(names) - NAMED_MAX
+        some = ", ".join(names[:NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
+        raise UsageError(
+            f"--at restate: lines of windows that are not final cannot be read again at agents that have left since "
+            f"{time_text(since_us)} UTC: {some}; these windows would count them as missing; nothing was changed; change the job "
+            "--at next, or add --force"
+        )
 
 
 def _outlook(former: JobSpec, spec: JobSpec) -> Iterator[str]:

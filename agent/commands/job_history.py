@@ -22,7 +22,7 @@ MODES = {"start": "start", "split": "now", "next": "next", "restate": "restate"}
 def history_command(name: str, output: str | None, agent: Path | None) -> str:
     """The versions of a job, oldest first, as text. Raises `ElfError`."""
     spec, held = running_job(name, agent)
-    steps = history(spec, held.schedule)
+    steps = history(spec, held.schedule, held.lost)
     if not is_table(output):
         return as_json([_as_values(step) for step in steps])
     columns = ["version", "at", "asked", "in force from", "state", "values", "query"]

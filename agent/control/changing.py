@@ -1,4 +1,5 @@
-"""Notices when a change of a job is in force: a master has announced its control line, and this agent knows it."""
+"""How an agent brings an operator's change to the job's master, and notices when it is in force: the master has announced its
+control line, and this agent knows it."""
 
 from __future__ import annotations
 
@@ -10,29 +11,68 @@ from elf.jobmaster.directory.directory import Directory
 from elf.jobmaster.directory.job_items import JobItems
 from elf.jobmaster.directory.job_spec import JobSpec
 from elf.jobmaster.directory.known_schedule import KnownLine
-from elf.jobmaster.directory.versions import line_of
-from elf.srt.messages.ids import JobId
-from elf.srt.messages.messages import Micros
+from elf.jobmaster.directory.versions import has_change, line_of, line_of_change
+from elf.srt.messages.changes import ChangeReport, ChangeRequest
+from elf.srt.messages.effects import Effect, Route
+from elf.srt.messages.ids import JobId, NodeId
+from elf.srt.messages.messages import Item, Message, Micros
 
-IN_FORCE_S_MAX = 10.0
+ANSWERS_US = 10_000_000
 """Twice the time within which a job whose master died has another one."""
+REPEAT_US = 100_000
+"""A master that cannot judge a change yet does not answer; most changes before it are in the log after this."""
+IN_FORCE_S_MAX = 10.0
+"""As `ANSWERS_US`."""
 LOOK_S = 0.005
 
 
+class Submission:
+    """Sends a change towards the job's master, repeatedly, until a master has judged it. report: the verdict."""
+
+    def __init__(self, job: JobId, number: int, item: Item, now: Micros) -> None:
+        self.report: ChangeReport | None = None
+        self._request, self._begun = ChangeRequest(job, number, item), now
+        self._due: Micros | None = None
+
+    def step(self, source: NodeId, message: Message, now: Micros) -> None:
+        """Take an answer."""
+        if isinstance(message, ChangeReport) and message.number == self._request.number:
+            self.report = message
+
+    def tick(self, now: Micros) -> list[Effect]:
+        """Send the request, if that is due."""
+        if self._due is not None and now < self._due <= now + REPEAT_US:
+            return []
+        self._due = now + REPEAT_US
+        return [Route(self._request.job, self._request)]
+
+    @property
+    def deadline(self) -> Micros | None:
+        return self._due
+
+    def is_over(self, now: Micros) -> bool:
+        """Whether no master has answered in time."""
+        return not self._begun <= now < self._begun + ANSWERS_US
+
+
 async def in_force(directory: Directory, spec: JobSpec, wait_s: float = IN_FORCE_S_MAX) -> Micros:
-    """The control line of the spec's last version. Raises ElfError if another change replaced it, or no master announced it."""
+    """The control line of the spec's last version, which a master has taken. Raises ElfError if another change replaced it before
+    it was in force, or if no master announced it."""
     held = JobItems(directory, spec.id)
-    version, rank = spec.versions[-1].digest, rank_of(spec)
+    version, change = spec.versions[-1].digest, spec.changes[-1]
     for _ in range(round(wait_s / LOOK_S)):
         known = held.schedule()
         if (line_us := line_of(spec, known)) is not None:
             return line_us
-        present = held.spec(spec)
-        if present is None or rank_of(present) > rank:
-            raise ElfError(
-                f"job {spec.name}: version {version} was replaced by another change before it came into force; see elf job "
-                f"history {spec.name}"
-            )
+        present = held.spec(spec) or spec
+        if rank_of(present) > rank_of(spec):
+            if not has_change(present, change):
+                raise ElfError(
+                    f"job {spec.name}: version {version} was lost before it came into force: a master of a later term took "
+                    f"another change; see elf job history {spec.name}"
+                )
+            if (line_us := line_of_change(present, known, change.number)) is not None:
+                return line_us  # the next change is in force already
         await asyncio.sleep(LOOK_S)
     if known is not None and known.lines[-1].version == version:
         return known.lines[-1].from_us  # the master knew both this change and the one before when it looked

@@ -7,8 +7,8 @@ is NULL in its lines.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from itertools import chain
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain, islice
 
 from msgspec.structs import replace
 
@@ -60,13 +60,22 @@ def columns_of(advert: AgentAdvert, source: str) -> dict[str, SqlType]:
 
 def held_columns(adverts: Iterable[AgentAdvert], source: str) -> tuple[HeldColumn, ...]:
     """The union of the columns of all agents that follow a source, by name and type. O(agents * columns)."""
-    found: dict[tuple[str, str], list[str]] = {}
-    for advert in adverts:
-        if source in advert.sources and not advert.until_us:
-            for name, type in columns_of(advert, source).items():
-                found.setdefault((name, str(type)), []).append(advert.name)
+    found: dict[tuple[str, str], set[str]] = {}
+    followers = sorted(
+        (advert for advert in adverts if source in advert.sources and not advert.until_us),
+        key=lambda advert: advert.name,
+    )
+    for advert in followers:
+        for name, type in columns_of(advert, source).items() if advert.columns else ():
+            found.setdefault((name, str(type)), set()).add(advert.name)
     return tuple(
-        HeldColumn(name, type, len(agents), tuple(sorted(agents)[:AGENTS_NAMED_MAX]))
+        HeldColumn(
+            name,
+            type,
+            len(agents),
+            tuple(sorted(agents)[:AGENTS_NAMED_MAX]),
+            tuple(islice((each.name for each in followers if each.name not in agents), AGENTS_NAMED_MAX)),
+        )
         for (name, type), agents in sorted(found.items())
     )
 
@@ -108,13 +117,18 @@ class Schema:
             held = self._held.get(name, [])
             missing = self.followers - sum(one.count for one in held)
             if name not in COLUMN_TYPES and missing > 0:
+                named = _names(held[0].lacking, missing) if len(held) == 1 else ""
                 notices.append(
-                    f"{missing} of {self.followers} agents {'has' if missing == 1 else 'have'} no column {name}; in their lines "
-                    "it is NULL"
+                    f"{missing} of {self.followers} agents {'has' if missing == 1 else 'have'} no column {name}"
+                    f"{f' ({named})' if named else ''}; in their lines it is NULL"
                 )
         return notices
 
 
 def _agents(held: HeldColumn) -> str:
-    more = held.count - len(held.agents)
-    return ", ".join(held.agents) + (f" and {more} more" if more > 0 else "")
+    return _names(held.agents, held.count)
+
+
+def _names(some: Sequence[str], count: int) -> str:
+    more = count - len(some)
+    return ", ".join(some) + (f" and {more} more" if more > 0 else "")

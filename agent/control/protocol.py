@@ -12,7 +12,7 @@ import struct
 
 import msgspec
 
-from elf.jobmaster.directory.job_spec import Name
+from elf.jobmaster.directory.job_spec import Change, Name
 from elf.jobmaster.directory.known_schedule import KnownSchedule
 from elf.srt.messages.messages import Item
 
@@ -43,7 +43,8 @@ class JobPut(Request, frozen=True, tag=True):
 
 
 class JobChange(Request, frozen=True, tag=True):
-    """A job's new entry with another last version. Answer: `Changed`, once a master has put that version into force."""
+    """A job's new entry with another last version, for the job's master to judge. Answer: `Changed`, once that version is in
+    force; or `Refused`."""
 
     item: Item
 
@@ -96,12 +97,14 @@ class Failed(Answer, frozen=True, tag=True):
 
 
 class HeldColumn(msgspec.Struct, frozen=True):
-    """A column of a source beyond the canonical ones. count: how many agents have it with this type; agents: some of them."""
+    """A column of a source beyond the canonical ones. count: how many agents have it with this type; agents: some of them;
+    lacking: some of the source's agents that do not have it with this type."""
 
     name: str
     type: str
     count: int
     agents: tuple[str, ...]
+    lacking: tuple[str, ...] = ()
 
 
 class HeldSource(msgspec.Struct, frozen=True):
@@ -114,7 +117,9 @@ class HeldSource(msgspec.Struct, frozen=True):
 class JobHeld(Answer, frozen=True, tag=True):
     """item: None if there never was such a job. names: of running jobs. sources, sinks: what agents offer. now_us: the
     agent's clock. signed: whether the mesh takes signed jobs only. schemas: of the sources, if requested. schedule: the job's
-    control lines, as a master announced them last; None if the job was never changed."""
+    control lines, as a master announced them last; None if the job was never changed. next: the number of the job's next change,
+    as far as the agent knows. lost: changes that another one outranked. left: agents of its
+    source that have left for good, and when, those that left last."""
 
     item: Item | None
     names: tuple[str, ...]
@@ -124,6 +129,9 @@ class JobHeld(Answer, frozen=True, tag=True):
     signed: bool
     schemas: dict[str, HeldSource] = {}
     schedule: KnownSchedule | None = None
+    next: int = 1
+    lost: tuple[Change, ...] = ()
+    left: tuple[tuple[str, int], ...] = ()
 
 
 class Changed(Answer, frozen=True, tag=True):
@@ -131,6 +139,14 @@ class Changed(Answer, frozen=True, tag=True):
 
     from_us: int
     took_us: int
+
+
+class Refused(Answer, frozen=True, tag=True):
+    """The job's master has not taken a change, and nothing was changed. version: the one in force; next: the number that the next
+    change must have."""
+
+    version: str
+    next: int
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -250,7 +266,9 @@ class Status(Answer, frozen=True, tag=True):
 
 
 AnyRequest = JobGet | JobPut | JobChange | JobList | JobWatch | Revoke | MeshStatus | MeshTree | MeshLeave
-AnyAnswer = Done | Failed | JobHeld | Changed | Jobs | Versions | NewVersion | Published | Tree | Status
+AnyAnswer = (
+    Done | Failed | JobHeld | Changed | Refused | Jobs | Versions | NewVersion | Published | Tree | Status
+)
 
 _encoder = msgspec.msgpack.Encoder()
 _requests = msgspec.msgpack.Decoder(AnyRequest)

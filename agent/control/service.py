@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from elf.agent.config.names import unknown_job
 from elf.agent.control import protocol as w
-from elf.agent.control.changing import NewLines, in_force
+from elf.agent.control.changing import ANSWERS_US, NewLines, Submission, in_force
 from elf.agent.control.columns import held_columns
 from elf.agent.control.follow import Watcher
 from elf.agent.control.gathering import InMemory, PartStore
@@ -30,6 +30,7 @@ from elf.agent.control.survey import WAIT_US, Survey
 from elf.agent.node.mesh_node import MeshNode, Outer
 from elf.errors import ElfError, PeerError, UsageError
 from elf.jobmaster.delivery.chunks import PAYLOAD_BYTES_MAX
+from elf.jobmaster.directory.changes import next_spec_number
 from elf.jobmaster.directory.directory import Directory
 from elf.jobmaster.directory.job_items import JobItems
 from elf.jobmaster.directory.job_spec import AgentAdvert, JobSpec, ballot_of, decode_agent, decode_job
@@ -48,6 +49,8 @@ from elf.srt.messages.messages import (
 )
 
 NAMES_MAX = 1_000
+LEFT_MAX = 100
+"""Agents that have left, in one answer: more than leave within a window of most jobs."""
 MASTER_US_MAX = 5_000_000
 """Time within which a job whose master died has another one."""
 RUMOR_S = 1.5
@@ -132,10 +135,7 @@ class ControlService:
         elif isinstance(request, w.JobPut):
             yield self._put_job(request.item)
         elif isinstance(request, w.JobChange):
-            began_us = self._host.clock_us()
-            self._put_job(request.item)
-            from_us = await in_force(self._directory, decode_job(request.item))
-            yield w.Changed(from_us, max(0, self._host.clock_us() - began_us))
+            yield await self._change(request.item)
         elif isinstance(request, w.JobList):
             yield w.Jobs(tuple(self._lines(await self._health())))
         elif isinstance(request, w.Revoke):
@@ -153,12 +153,12 @@ class ControlService:
     # Jobs.
 
     def _job_held(self, name: str, columns: bool) -> w.JobHeld:
-        item = self._directory.get("job", job_id(name))
+        held = JobItems(self._directory, job_id(name))
+        item = held.item()
         adverts = [advert for _, advert in self.adverts() if not advert.until_us]
         sources = Counter(source for advert in adverts for source in set(advert.sources))
-        with_own = [advert for advert in adverts if advert.columns]
         schemas = {
-            source: w.HeldSource(count, held_columns(with_own, source))
+            source: w.HeldSource(count, held_columns(adverts, source))
             for source, count in (sources.items() if columns else ())
         }
         return w.JobHeld(
@@ -169,27 +169,67 @@ class ControlService:
             self._host.clock_us(),
             self._host.is_signed,
             schemas,
-            JobItems(self._directory, job_id(name)).schedule(),
+            held.schedule(),
+            next_spec_number(held.ballot(), decode_job(item).number if item is not None else 0),
+            held.lost(),
+            self._left(decode_job(item).source) if item is not None else (),
         )
+
+    def _left(self, source: str) -> tuple[tuple[str, int], ...]:
+        """Agents of a source that have left for good, and when; those that left last, the last one first. O(agents)."""
+        left = [
+            (each.name, each.until_us)
+            for _, each in self.adverts()
+            if each.until_us and source in each.sources
+        ]
+        return tuple(sorted(left, key=lambda each: each[1], reverse=True)[:LEFT_MAX])
 
     def _put_job(self, item: Item) -> w.Done:
         """Raises UsageError for an item that is no job or is not signed as required; ElfError if a newer one came first."""
+        spec = self._signed_job(item)
+        self._host.submit(item)
+        held = self._directory.get("job", spec.id)
+        if held is not None and held.body != item.body:
+            raise ElfError(
+                f"job {spec.name!r} was changed at the same time by another command; see elf job list"
+            )
+        return w.Done()
+
+    def _signed_job(self, item: Item) -> JobSpec:
+        """Raises UsageError for an item that is no job or is not signed as required."""
         try:
             spec = decode_job(item)
         except PeerError as error:
             raise UsageError(str(error)) from error
-        self._host.submit(item)
-        held = self._directory.get("job", spec.id)
-        if held is not None and held.body == item.body:
-            return w.Done()
-        if held is not None and held.stamp >= item.stamp:
-            raise ElfError(
-                f"job {spec.name!r} was changed at the same time by another command; see elf job list"
-            )
+        if self._directory.accepts(item):
+            return spec
         raise UsageError(
             f"the mesh does not take job {spec.name!r}: it must be signed with an operator's key that its authority has issued "
             "and not revoked; give the bundle with --keys FILE or ELF_KEYS"
         )
+
+    async def _change(self, item: Item) -> w.Changed | w.Refused:
+        """Rule Order*: the job's master judges a change before any directory has it."""
+        began_us, spec = self._host.clock_us(), self._signed_job(item)
+        number = next(self._numbers)
+        submission = Submission(spec.id, number, item, began_us)
+        with self._exchange(number, submission) as exchange:
+            while submission.report is None and not submission.is_over(self._host.clock_us()):
+                if self._spec(spec.name).stopped:
+                    raise UsageError(f"job {spec.name} was stopped meanwhile; nothing was changed")
+                await self._drive(exchange)
+        report = submission.report
+        if report is None:
+            raise ElfError(
+                f"no agent that serves job {spec.name} has answered within {ANSWERS_US / 1e6:.0f} s; see elf job history "
+                f"{spec.name} for whether the change was taken"
+            )
+        for each in (item,) if report.taken else report.items:
+            self._host.submit(each)
+        if not report.taken:
+            return w.Refused(report.version, report.next)
+        from_us = await in_force(self._directory, spec)
+        return w.Changed(from_us, max(0, self._host.clock_us() - began_us))
 
     def _revoke(self, items: Sequence[Item]) -> w.Done:
         """Raises UsageError for an item that the mesh's authority has not signed."""

@@ -357,6 +357,7 @@ class DeltaWorker:
             since_us=self._left_out_us,
             untimed={self._me: cut.untimed} if cut.untimed else {},
             elsewhere=() if self._proven == self._ballot else self._promises.to_others(self._ballot),
+            newest=cut.newest,
         )
         if not self._kept:
             self._heard_at = now

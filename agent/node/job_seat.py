@@ -23,8 +23,9 @@ from elf.agent.node.timers import Timed
 from elf.cbt.budget import Budget
 from elf.jobmaster.directory.directory import Directory
 from elf.jobmaster.directory.job_items import JobItems
-from elf.jobmaster.directory.job_spec import JobSpec, ballot_item
+from elf.jobmaster.directory.job_spec import LOST_MAX, JobSpec, Lost, ballot_item, decode_job, lost_item
 from elf.jobmaster.directory.known_schedule import schedule_item
+from elf.jobmaster.directory.versions import lost_changes
 from elf.jobmaster.log.handover import Offering, Unshared
 from elf.jobmaster.log.job_log import Promise
 from elf.jobmaster.log.job_state import JobState
@@ -32,6 +33,7 @@ from elf.jobmaster.log.phases import Role, Serve, StepDown
 from elf.jobmaster.log.schedule import AFTER_ALL
 from elf.jobmaster.log.succession import OF_LOGS, Succession
 from elf.jobmaster.master.master import Master
+from elf.srt.messages import changes as c
 from elf.srt.messages import messages as m
 from elf.srt.messages import results as r
 from elf.srt.messages.effects import Effect, Post, Send, Write
@@ -208,6 +210,8 @@ class JobSeat:
         self.is_stirred = True
         spec, known = self._held.spec(self.spec), self.spec
         self.spec = spec or known
+        if spec is not None and spec is not known:
+            self._note_lost(known, spec)
         if spec is None or spec.stopped:
             return self._stop(now)
         if self.master is not None:
@@ -217,6 +221,16 @@ class JobSeat:
                 effects += self.master.serve_sinks(self._lakes.sinks, now, fresh)
         effects += self._note_ballot(self._held.ballot(), now)
         return effects + self._note_agents(now)
+
+    def _note_lost(self, former: JobSpec, spec: JobSpec) -> None:
+        """A spec outranks another one: report those changes that the job has lost."""
+        held = self._held.lost()
+        known = {(each.number, each.version) for each in held}
+        lost = lost_changes(former, spec, self._held.schedule())
+        if any((each.number, each.version) not in known for each in lost):
+            both = {(each.number, each.version): each for each in (*lost, *held)}
+            changes = sorted(both.values(), key=lambda each: each.number)[-LOST_MAX:]
+            self._items.append(lost_item(self.job, spec.number, Lost(tuple(changes))))
 
     def _note_agents(self, now: int) -> list[Effect]:
         if self.master is None:
@@ -359,6 +373,21 @@ class JobSeat:
         about = self.master is not None, self.tree.parent or b"", tuple(self.tree.children)
         return [Send(source, m.TreeReport(self.job, message.number, *about))]
 
+    def _on_change(self, source: NodeId, message: c.ChangeRequest, now: int) -> list[Effect]:
+        """An operator's change. Without an answer, its agent sends it again."""
+        if self.master is None or not self._held.accepts(message.item):
+            return []
+        amendments = self.master.amendments
+        is_taken = amendments.judge(decode_job(message.item))
+        if is_taken is None:
+            return []
+        present = self._held.item()
+        if is_taken:
+            self._items.append(message.item)
+        items = (present,) if present is not None and not is_taken else ()
+        about = is_taken, amendments.next_number, amendments.version, items
+        return [Send(source, c.ChangeReport(self.job, message.number, *about))]
+
     def _note_ballot(self, ballot: Ballot, now: int) -> list[Effect]:
         if ballot <= self.succession.highest:
             return []
@@ -473,4 +502,5 @@ _STEPS: dict[type[Message], Callable[[JobSeat, NodeId, Any, int], list[Effect]]]
     m.Welcome: JobSeat._on_worker,
     m.Farewell: JobSeat._on_worker,
     m.TreeRequest: JobSeat._on_tree_request,
+    c.ChangeRequest: JobSeat._on_change,
 }

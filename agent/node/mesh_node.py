@@ -49,6 +49,7 @@ from elf.jobmaster.log.record_codec import RecordEncoder
 from elf.jobmaster.log.succession import OF_LOGS
 from elf.srt.codec.wire import LogForm
 from elf.srt.link.link import Link
+from elf.srt.messages import changes as c
 from elf.srt.messages import messages as m
 from elf.srt.messages import results as r
 from elf.srt.messages.effects import Effect, Notice, Read, Send
@@ -69,7 +70,7 @@ ASKED_MAX = 3
 _OVERLAY = (m.Ping, m.Pong, m.ProbeFor, m.LeavesRequest, m.LeavesReport, m.JoinMesh, m.JoinReply)
 _GOSSIP = (m.GossipDigest, m.GossipItems)
 _FOR_SINKS = (r.Put, r.PutPart, r.LedgerRequest)
-_FOR_OPERATORS = (r.Shown, r.ShownPart, r.WatchReply, m.TreeReport, m.StatusReport)
+_FOR_OPERATORS = (r.Shown, r.ShownPart, r.WatchReply, m.TreeReport, m.StatusReport, c.ChangeReport)
 """Answers to an operator at this host."""
 
 

@@ -111,6 +111,10 @@ class SeatedNode(LinkedNode):
     def _seat_opened(self, seat: JobSeat, now: int, out: list[Outer]) -> None:
         """A job has a new seat."""
 
+    @abstractmethod
+    def _directory_changed(self, now: int, out: list[Outer]) -> None:
+        """The directory has new items."""
+
     # The guard.
 
     def _call(
@@ -165,8 +169,11 @@ class SeatedNode(LinkedNode):
         else:
             return
         for item in items:
-            self.directory.put(self._sign(item), now)
+            is_operators = item.kind == "job"
+            self.directory.put(item if is_operators else self._sign(item), now)
             self._timers.watch(self.directory)
+            if is_operators:
+                self._directory_changed(now, out)
         if tree.place.ballot != self._ballots.get(seat.job, m.NO_BALLOT):
             self._ballots[seat.job] = tree.place.ballot
             self.served_anew(seat.job)

@@ -47,6 +47,8 @@ class Bugs:
         self._here: list[Bug] = []
         self._entry: dict[Bug, int] = {}  # the one entry that raises, at every node that applies it
         self.raised = 0
+        self.check_entry: Callable[[JobState, Any], None] = lambda state, entry: None
+        """Called with each entry that a state is about to apply."""
         mesh.world.node_observers.append(self.plant)
 
     def begin(self, bug: Bug) -> None:
@@ -68,6 +70,7 @@ class Bugs:
         def make(*about: Any, **more: Any) -> JobSeat:
             seat = Buggy(*about, **more)
             seat.meet = partial(self.meet, actor.id)
+            seat.check_entry = self.check_entry
             seat.spoils = spoils
             return seat
 
@@ -101,6 +104,8 @@ class Bugs:
 
     def failed(self, actor: Actor, node: MeshNode, error: Exception, is_news: bool) -> None:
         """A seat was dropped. Raises Violation."""
+        if isinstance(error, Violation):
+            raise error
         if not isinstance(error, PlantedError):
             raise Violation(f"a core failed: {where(error)}") from error
         reported = node.failing(self._mesh.world.clock(actor))
@@ -154,6 +159,7 @@ class Buggy(JobSeat):
     """A seat with a fail point after each of its steps. spoils: messages have one too."""
 
     meet: Callable[..., None]
+    check_entry: Callable[[JobState, Any], None]
     spoils: bool
 
     def _spoiled(self, effects: list[Effect]) -> list[Effect]:
@@ -182,6 +188,7 @@ class Buggy(JobSeat):
         plain, meet = state.apply, self.meet
 
         def apply(index: int, entry: Any) -> None:
+            self.check_entry(state, entry)
             plain(index, entry)
             meet(self.job, "entry", type(entry).__name__, index)
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from elf.agent.node.mesh_node import MeshNode
 from elf.agent.simulator.bugs import Bugs
 from elf.agent.simulator.checks.invariants import where
 from elf.agent.simulator.checks.oracle import Log, Stretch, Violation, check_schedule
@@ -19,24 +20,23 @@ from elf.agent.simulator.checks.promises import Promises
 from elf.agent.simulator.checks.readers import Readers
 from elf.agent.simulator.doubles import Doubles
 from elf.agent.simulator.mesh import EVERY, Mesh, version_of
+from elf.agent.simulator.operators import WAITS_US, Operators
 from elf.agent.simulator.scenario import scenario as s
 from elf.agent.simulator.world.disk import Disk
 from elf.agent.simulator.world.network import Weather
 from elf.agent.simulator.world.places import EPOCH_US, Actor
 from elf.jobmaster.directory.changes import rank_of
-from elf.jobmaster.directory.job_spec import JobSpec
+from elf.jobmaster.directory.job_spec import JobSpec, decode_job
 from elf.jobmaster.directory.versions import with_shared_plans
 from elf.jobmaster.log.job_state import JobState
 from elf.jobmaster.log.schedule import AFTER_ALL, Shape, plan_of
 from elf.srt.messages.ids import JobId, NodeId
-from elf.srt.messages.messages import Frame
+from elf.srt.messages.messages import Frame, Message
 
 SETTLE_US = 2_000_000
 """Windows that are found exact must still be exact after this."""
 KNOWING_US = 4_000_000
 """An agent that has run for this long has the whole directory by gossip."""
-WAITS_US = 500_000
-"""If no agent can take a job's change, the operator tries again after this."""
 
 
 class Outcome(msgspec.Struct, kw_only=True):
@@ -98,6 +98,9 @@ class Run(Mesh):
         self.bugs = Bugs(self)
         jobs = [spec.id for spec in self.specs]
         self.readers = Readers(self.world, self.hosts, jobs, scenario.readers)
+        self.operators = Operators(self)
+        self.bugs.check_entry = self.operators.check_entry
+        self.world.node_observers.append(self._listen)
         self.world.observers += [self._observe, Promises(self.world).observe, self.readers.observe]
 
     # Running.
@@ -142,11 +145,20 @@ class Run(Mesh):
             self._check_begin(spec)
             log = self._log(spec)
             check_schedule(log.schedule)
+            if wrong := self._not_in_force(spec):
+                return wrong
             for sink in self.sinks:
                 wrong = self.oracle.unfinished(log, self.world.now_us, sink)
                 if wrong:
                     return wrong
         return ""
+
+    def _not_in_force(self, spec: JobSpec) -> str:
+        """Why the newest version is not in force; "" if it is, or if only the log has its change."""
+        newest, state = self._newest(spec), self._state(spec)
+        if rank_of(newest) < state.spec or newest.versions[-1].digest == state.schedule[-1].version:
+            return ""
+        return f"job {spec.name}: version {newest.versions[-1].digest[:6]} is not in force"
 
     def _check_begin(self, spec: JobSpec) -> None:
         """A log that starts again begins with the job, or with what was retained then."""
@@ -158,7 +170,7 @@ class Run(Mesh):
     def _log(self, spec: JobSpec) -> Log:
         state = self._state(spec)
         ends = None
-        if len(spec.versions) == 1:
+        if len(self._newest(spec).versions) == 1:
             workers = [server.source.worker for server in self.servers]
             ends = dict(chain.from_iterable(map(state.positions.files_of, workers)))
         left = frozenset(worker for worker, member in state.positions.roster.items() if member.has_left)
@@ -184,6 +196,15 @@ class Run(Mesh):
         return master.state
 
     # Observing.
+
+    def _listen(self, actor: Actor, node: MeshNode) -> None:
+        """Bring the node's messages for operators and readers to them."""
+
+        def receive(source: NodeId, message: Message) -> None:
+            self.readers.receive(actor, source, message)
+            self.operators.receive(actor, source, message)
+
+        node.listener = receive
 
     def _observe(self, now_us: int, what: str, who: Actor | None, about: Any) -> None:
         if what == "deliver":
@@ -410,21 +431,27 @@ class Run(Mesh):
         self.bugs.end(fault)
 
     def _change(self, number: int, fault: s.Change) -> None:
-        specs = [self._next_spec(fault, rival) for rival in range(1 + fault.rival)]
+        if not fault.rival:
+            self.operators.change(fault)
+            return
+        self.specs[fault.job] = self._newest(self.specs[fault.job])
+        specs = [self._next_spec(fault, rival) for rival in range(2)]
         self.specs[fault.job] = max(specs, key=rank_of)
         for step, spec in enumerate(specs):
             self._submit(fault.host + step, spec)
 
+    def _newest(self, spec: JobSpec) -> JobSpec:
+        """The highest spec of the job that any agent holds."""
+        nodes = [actor.node for actor in self.hosts if actor.node is not None]
+        items = [item for node in nodes if (item := node.directory.get("job", spec.id)) is not None]
+        return max([spec, *map(decode_job, items)], key=rank_of)
+
     def _next_spec(self, fault: s.Change, rival: int) -> JobSpec:
+        """A change that no master has judged."""
         spec, job = self.specs[fault.job], self.scenario.jobs[fault.job]
-        count = spec.number
-        if fault.back and len(spec.versions) > 1:
-            version = spec.whole[-2]
-            self.oracle.came_back.add((spec.id, version.digest))
-        else:
-            number = count + 100 * rival
-            version = version_of(job.windows[(count + rival) % len(job.windows)], number)
-            self.oracle.numbers[version.digest] = number
+        number = spec.number + 100 * (rival + 1)
+        version = version_of(job.windows[(len(spec.versions) + rival) % len(job.windows)], number)
+        self.oracle.numbers[version.digest] = number
         return msgspec.structs.replace(
             spec,
             number=spec.number + 1,

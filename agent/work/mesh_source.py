@@ -535,8 +535,9 @@ class MeshSource:
         untimed = 0 if reading.lane else reading.rows.untimed  # lines of a lane were counted before
         reading.rows.untimed = 0
         ends_unread = caught_up and self._parse_health.is_failing
+        is_blind, newest = is_failing or lacks, reading.latest_us or 0
         return Cut(
-            *about, spans, watermark_us, parts, caught_up, gaps, is_failing or lacks, untimed, ends_unread
+            *about, spans, watermark_us, parts, caught_up, gaps, is_blind, untimed, ends_unread, newest
         )
 
     def _withhold_lost(self, read: Read, reading: Reading, watermark_us: Micros) -> Micros:

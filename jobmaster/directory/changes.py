@@ -8,7 +8,7 @@ from elf.jobmaster.directory.directory import body_digest
 from elf.jobmaster.directory.job_spec import JobSpec
 from elf.jobmaster.directory.known_schedule import KnownSchedule
 from elf.jobmaster.log.entries import Begin, SpecRank
-from elf.jobmaster.log.schedule import Shape, next_number, plan_of, without_past
+from elf.jobmaster.log.schedule import Shape, next_number, number_after, plan_of, without_past
 from elf.srt.messages.messages import Ballot, Line, Micros, Schedule
 
 DAY_US = 24 * 3600 * 1_000_000
@@ -17,6 +17,12 @@ DAY_US = 24 * 3600 * 1_000_000
 def rank_of(spec: JobSpec) -> SpecRank:
     """The spec's rank: of two specs of a job the directory, and every master, keeps the higher."""
     return spec.number, body_digest(spec.item())
+
+
+def next_spec_number(ballot: Ballot, last: int) -> int:
+    """The number of the only spec that the master of that ballot may take after the one with number `last`. It contains the
+    master's term: a spec that was signed for one term, and for one place in it, is never taken in another."""
+    return number_after(ballot, last)
 
 
 def first_entry(spec: JobSpec, ballot: Ballot, now: Micros, earlier: KnownSchedule | None = None) -> Begin:

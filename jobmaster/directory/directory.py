@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from elf.srt.messages.parameters import Parameters
 
 Key = tuple[str, bytes]
-KINDS = ("agent", "ballot", "job", "revoked", "schedule")
+KINDS = ("agent", "ballot", "job", "lost", "revoked", "schedule")
 NAME_BYTES_MAX = 64  # ids have 16 or 32 bytes
 STAMP_MAX = 5  # a ballot, its node as two halves and its instance, and a number
 BODY_BYTES_MAX = 1 << 20  # a job's spec: `job_spec.BODY_BYTES_MAX`
@@ -150,6 +150,10 @@ class Directory:
         """Add an item made here. Returns whether it is newer than the one held; then `tick` has work at once. O(bucket)."""
         self._shift_timers(now)
         return bool(self._merge(self._place(item.kind, item.name), (item,)))
+
+    def accepts(self, item: Item) -> bool:
+        """Whether this node would keep the item if no newer one were there."""
+        return self._is_wellformed(self._place(item.kind, item.name), item) and self._verify(item)
 
     def take_changes(self) -> tuple[Item, ...]:
         """Items that were added or replaced since the last call."""

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from elf.jobmaster.directory.directory import Directory
-from elf.jobmaster.directory.job_spec import AgentAdvert, JobSpec, ballot_of, decode_agent, decode_job
+from elf.jobmaster.directory.job_spec import (
+    AgentAdvert,
+    Change,
+    JobSpec,
+    ballot_of,
+    decode_agent,
+    decode_job,
+    decode_lost,
+)
 from elf.jobmaster.directory.known_schedule import KnownSchedule, decode_schedule
 from elf.srt.messages.ids import JobId, NodeId
-from elf.srt.messages.messages import NO_BALLOT, Ballot
+from elf.srt.messages.messages import NO_BALLOT, Ballot, Item
 
 
 class JobItems:
@@ -16,6 +24,14 @@ class JobItems:
 
     def __init__(self, directory: Directory, job: JobId) -> None:
         self._directory, self._job = directory, job
+
+    def item(self) -> Item | None:
+        """The job's present item."""
+        return self._directory.get("job", self._job)
+
+    def accepts(self, item: Item) -> bool:
+        """Whether the item is one of this job, of a signer who may make it. Up to 150 µs."""
+        return (item.kind, item.name) == ("job", self._job) and self._directory.accepts(item)
 
     def spec(self, known: JobSpec) -> JobSpec | None:
         """The job's present spec, `known` itself if it has not changed; None if its signer was revoked."""
@@ -33,6 +49,11 @@ class JobItems:
         """The schedule that a master of the job announced last."""
         item = self._directory.get("schedule", self._job)
         return None if item is None else decode_schedule(item)
+
+    def lost(self) -> tuple[Change, ...]:
+        """Changes that masters took and that the job does not have, oldest first."""
+        item = self._directory.get("lost", self._job)
+        return () if item is None else decode_lost(item).changes
 
     def agents(self, source: str) -> list[tuple[NodeId, AgentAdvert]]:
         """Agents that follow that source, or did until they left. O(agents of the mesh)."""

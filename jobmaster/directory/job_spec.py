@@ -47,26 +47,29 @@ CHANGES_MAX = 64
 
 class Change(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A change of a job, for its history: the number of the spec that made it, the version that it brought, and how. asked_us:
-    the time of the command. from_us: the control line, if the next change knew it; 0: unknown."""
+    the time of the command. from_us: the control line, if the next change knew it; 0: unknown. former: the version that it
+    changes; "" for a start."""
 
     number: Number
     version: Annotated[str, Meta(min_length=1, max_length=64)]
     mode: Literal["start", "split", "restate", "next"]
     asked_us: Number
     from_us: Number = 0
+    former: Annotated[str, Meta(max_length=64)] = ""
 
 
 class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A job as the operator signed it.
 
-    number: counts the changes; of two specs with one number, nodes keep the one with the higher digest of the body. versions:
-    oldest first; the last one comes into force. mode, line_us: when it does: "split": at `line_us`; "restate": at the start of
-    the oldest window that is not final; "next": at the next boundary after that window. stopped: the job has ended; the item is
-    kept, so that an older one cannot start the job again. lateness_us: how long after its time a line may arrive. The default is
-    a minute: servers that log the time at which a request begins end it by default after a minute at most. keep_us: how long
-    final panes are retained for revisions. The default is an hour: 360 panes of ten seconds, and longer than an upgrade of a
-    host. since_us: older lines are not part of the job. emit_us: the interval at which open windows are published; 0: the mesh's.
-    label: of the folder of job files that started the job; "": a command did.
+    number: grows with each change, and contains the term of the master that took it (`next_spec_number`); of two specs with one
+    number, nodes keep the one with the higher digest of the body. versions: oldest first; the last one comes into force. mode,
+    line_us: when it does: "split": at `line_us`; "restate": at the start of the oldest window that is not final; "next": at the
+    next boundary after that window. stopped: the job has ended; the item is kept, so that an older one cannot start the job
+    again. lateness_us: how long after its time a line may arrive. The default is a minute: servers that log the time at which a
+    request begins end it by default after a minute at most. keep_us: how long final panes are retained for revisions. The
+    default is an hour: 360 panes of ten seconds, and longer than an upgrade of a host. since_us: older lines are not part of
+    the job. emit_us: the interval at which open windows are published; 0: the mesh's. label: of the folder of job files that
+    started the job; "": a command did.
     """
 
     name: Name
@@ -201,9 +204,31 @@ def ballot_of(item: Item) -> Ballot:
     return epoch, maker(high.to_bytes(8) + low.to_bytes(8), instance)
 
 
+LOST_MAX = 16
+"""Lost changes of a job that are remembered: 2 KiB."""
+LOST_BYTES_MAX = 8 << 10
+
+
+class Lost(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Changes that a master took and that the job does not have: a master of a later term, which lacked them, took others."""
+
+    changes: Annotated[tuple[Change, ...], Meta(min_length=1, max_length=LOST_MAX)]
+
+
+def lost_item(job: bytes, number: int, lost: Lost) -> Item:
+    """The item about a job whose spec with that number outranked these changes. All nodes that see it make the same one."""
+    return Item("lost", job, (number, lost.changes[-1].number), _encoder.encode(lost))
+
+
+def decode_lost(item: Item) -> Lost:
+    """The lost changes of a "lost" item. Raises PeerError."""
+    return body_of(item, Lost, LOST_BYTES_MAX)
+
+
 _READERS: dict[str, Callable[[Item], object]] = {
     "job": decode_job,
     "agent": decode_agent,
     "ballot": ballot_of,
     "schedule": decode_schedule,
+    "lost": decode_lost,
 }

@@ -53,21 +53,30 @@ def with_shared_plans(versions: Sequence[Version]) -> tuple[Version, ...]:
 
 
 def changed(
-    spec: JobSpec, version: Version, mode: Mode, now_us: Micros, known: KnownSchedule | None
+    spec: JobSpec,
+    version: Version,
+    mode: Mode,
+    now_us: Micros,
+    known: KnownSchedule | None,
+    number: int = 0,
+    former: str = "",
 ) -> JobSpec:
     """The job's next spec, in which `version` comes into force at `now_us` or, by `mode`, near it.
 
+    number: see `next_spec_number`; former: the version that is changed; by default the next number, and the spec's last version.
     Of two versions with one digest only the last remains. The oldest versions whose windows are past retention are left out, as
     many as it takes. Raises UsageError if that is not enough.
     """
     others = [each for each in spec.whole if each.digest != version.digest]
     needed = _needed(spec, now_us, known)
-    change = Change(spec.number + 1, version.digest, mode, now_us)
+    number = number or spec.number + 1
+    former = former or spec.versions[-1].digest
+    change = Change(number, version.digest, mode, now_us, former=former)
     changes = (*_with_lines(spec, known), change)[-CHANGES_MAX:]
     while True:
         new = replace(
             spec,
-            number=spec.number + 1,
+            number=number,
             versions=with_shared_plans((*others, version)),
             mode=mode,
             line_us=now_us,
@@ -98,38 +107,48 @@ def _needed(spec: JobSpec, now_us: Micros, known: KnownSchedule | None) -> set[s
     return {line.version for line, end in lines if end > retained_us} | {spec.versions[-1].digest}
 
 
+State = Literal["in force", "replaced", "superseded", "waits", "lost"]
+
+
 class Step(msgspec.Struct, frozen=True):
     """A change in a job's history. asked_us: the time of the command, and from_us: the control line; None if unknown. sql: "" if
     the spec has dropped that version.
 
     state: "in force"; "replaced" by a later one; "superseded": a later one's control line is not after its own, or came before it
-    had any; "waits" to come into force. values: of the query's parameters, as texts.
+    had any; "waits" to come into force; "lost": taken by a master, but not known to a master of a later term, whose changes hold.
+    values: of the query's parameters, as texts.
     """
 
     version: str
     mode: Literal["start", "split", "restate", "next"]
     asked_us: Micros | None
     from_us: Micros | None
-    state: Literal["in force", "replaced", "superseded", "waits"]
+    state: State
     sql: str
     values: dict[str, str] = {}
 
 
-def history(spec: JobSpec, known: KnownSchedule | None) -> list[Step]:
-    """The job's changes, oldest first. known: the schedule that a master announced last, if any."""
+def history(spec: JobSpec, known: KnownSchedule | None, lost: Sequence[Change] = ()) -> list[Step]:
+    """The job's changes, oldest first. known: the schedule that a master announced last, if any. lost: changes that the spec does
+    not have."""
     versions = {version.digest: version for version in spec.whole}
     changes = _with_lines(spec, known)
     current = max((at for at, change in enumerate(changes) if change.from_us), default=0)
+    states: list[tuple[Change, State]] = [
+        (change, _state(changes, at, current)) for at, change in enumerate(changes)
+    ]
+    since = changes[0].number
+    states += [(each, "lost") for each in lost if each.number > since and not has_change(spec, each)]
     return [
         Step(
             change.version,
             change.mode,
             change.asked_us or None,
             change.from_us or None,
-            _state(changes, at, current),
+            state,
             *_told(versions.get(change.version)),
         )
-        for at, change in enumerate(changes)
+        for change, state in sorted(states, key=lambda each: each[0].number)
     ]
 
 
@@ -143,9 +162,7 @@ def parameter_texts(version: Version) -> dict[str, str]:
     return {name: shown(each) for name, each in parameters(plan_of(version.plan)).items()}
 
 
-def _state(
-    changes: tuple[Change, ...], at: int, current: int
-) -> Literal["in force", "replaced", "superseded", "waits"]:
+def _state(changes: tuple[Change, ...], at: int, current: int) -> State:
     if at == current:
         return "in force"
     if at == len(changes) - 1:
@@ -169,6 +186,26 @@ def _with_lines(spec: JobSpec, known: KnownSchedule | None) -> tuple[Change, ...
             line = lines.pop()
             changes[at] = replace(changes[at], from_us=line.from_us or changes[at].from_us)
     return tuple(changes)
+
+
+def has_change(spec: JobSpec, change: Change) -> bool:
+    """Whether the job was changed by it on the way to that spec. Two commands may sign the same version for the same number: only
+    one of them was taken."""
+    return any(replace(each, from_us=0) == replace(change, from_us=0) for each in spec.changes)
+
+
+def lost_changes(former: JobSpec, spec: JobSpec, known: KnownSchedule | None) -> tuple[Change, ...]:
+    """The changes of `former` that `spec`, which outranks it, does not have: the masters that took them were of earlier terms."""
+    if not spec.changes or spec.changes[0].number >= former.number:
+        return ()  # it is of an older agent, or the job was started again
+    first = spec.changes[0].number
+    later = [each for each in _with_lines(former, known) if each.former and each.number > first]
+    return tuple(each for each in later if not has_change(spec, each))
+
+
+def line_of_change(spec: JobSpec, known: KnownSchedule | None, number: int) -> Micros | None:
+    """The control line of an earlier change; None if it is unknown."""
+    return next((each.from_us or None for each in _with_lines(spec, known) if each.number == number), None)
 
 
 def line_of(spec: JobSpec, known: KnownSchedule | None) -> Micros | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from elf.srt.messages.ids import NodeId
-from elf.srt.messages.messages import Ballot, Line, Maker, Micros, Schedule, Slot, Span
+from elf.srt.messages.messages import NO_WATERMARK, Ballot, Line, Maker, Micros, Schedule, Slot, Span
 from elf.srt.messages.partial import Part
 from elf.srt.messages.sizes import CONTRIBUTION_BYTES, ID_BYTES
 
@@ -16,6 +16,10 @@ Revision = tuple[int, Maker, int]
 """(epoch, maker, n) of a window's publication, compared in order."""
 SpecRank = tuple[int, bytes]
 """(number, digest of the body) of a job's spec: of two specs with one number the digest decides."""
+
+
+NO_LANE: Micros = 1 << 62
+"""Nothing is discarded, and nothing is read again."""
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True):
@@ -50,7 +54,8 @@ class Proven(Entry, frozen=True, array_like=True, tag="proven"):
 class Accept(Entry, frozen=True, array_like=True, tag="accept"):
     """A bundle whose contributions begin at the committed positions: rows are merged and positions advance, atomically.
 
-    promises: whether its watermarks count. since_us: its workers left out the lines before that time. untimed: see `Bundle`.
+    promises: whether its watermarks count. since_us: its workers left out the lines before that time. untimed, newest: see
+    `Bundle`.
     """
 
     schedule: int
@@ -61,6 +66,7 @@ class Accept(Entry, frozen=True, array_like=True, tag="accept"):
     promises: bool = True
     since_us: Micros = 0
     untimed: dict[NodeId, int] = {}
+    newest: Micros = NO_WATERMARK
 
     @property
     def nbytes(self) -> int:
@@ -102,7 +108,8 @@ class Forget(Entry, frozen=True, array_like=True, tag="forget"):
 
 class ControlEntry(Entry, frozen=True, array_like=True, tag="control"):
     """From `line.from_us` on another version is in force. Rows at or past `lane_us` are discarded. Workers read their lines again
-    under the new schedule, up to the position that each file has at this entry."""
+    under the new schedule, up to the position that each file has at this entry. lane_us: `NO_LANE` if no line at or past the
+    control line was reported."""
 
     line: Line
     lane_us: Micros

@@ -242,7 +242,9 @@ class _Group:
         parts = merge_parts([run.entry.parts for run in self._runs])
         since_us = max(run.entry.since_us for run in self._runs)
         untimed = summed(run.entry.untimed for run in self._runs)
-        entry = Accept(last.schedule, self._spans, last.watermark, lagging, parts, False, since_us, untimed)
+        newest = max(run.entry.newest for run in self._runs)
+        about = last.schedule, self._spans, last.watermark, lagging, parts, False, since_us, untimed, newest
+        entry = Accept(*about)
         return Run(entry, entry.nbytes, fixed=False)
 
 

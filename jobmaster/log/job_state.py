@@ -9,8 +9,8 @@ The machine in one sentence: entries of the log go in, and the same entries in t
 | Proven | more than half of the roster has reported under that ballot |
 | Accept | merges rows into panes (late ones are only counted), advances positions and watermarks, records gaps: atomically |
 | Add, Left, Gone, Forget | change the roster |
-| ControlEntry | drops panes at or past the lane, of every version that the lane touches; opens the lane; withdraws windows that |
-| | the new schedule lacks |
+| ControlEntry | with a lane: drops panes at or past the lane, of every version that the lane touches; opens the lane. Withdraws |
+| | windows that the new schedule lacks |
 | Final | records the window's revision, digest and coverage |
 | Retire | drops panes, finals and positions of closed files that retention has passed |
 
@@ -31,6 +31,7 @@ from elf.cbt.frame import FRAME_BYTES_MAX, pack, unpack
 from elf.cbt.rows import Op, Rows, concat
 from elf.errors import PeerError
 from elf.jobmaster.log.entries import (
+    NO_LANE,
     Accept,
     AnyEntry,
     Begin,
@@ -372,6 +373,8 @@ class JobState:
 
     def _drop_lane_rows(self, entry: ControlEntry) -> None:
         """CONTROL: drop the rows that the lane will read again, and all rows of versions that never come into force."""
+        if entry.lane_us >= NO_LANE:
+            return
         for version, panes in self.panes.items():
             first = self._first_dropped(version, entry)
             if first is None:

@@ -22,7 +22,18 @@ from enum import Enum
 
 import msgspec
 
-from elf.jobmaster.log.entries import Accept, Add, AnyEntry, Begin, ControlEntry, Forget, Gone, Left, Retire
+from elf.jobmaster.log.entries import (
+    NO_LANE,
+    Accept,
+    Add,
+    AnyEntry,
+    Begin,
+    ControlEntry,
+    Forget,
+    Gone,
+    Left,
+    Retire,
+)
 from elf.jobmaster.log.schedule import (
     AFTER_ALL,
     BEFORE_ALL,
@@ -97,6 +108,7 @@ class PositionsState(msgspec.Struct, frozen=True, array_like=True):
     closed: dict[Slot, tuple[int, Micros]]
     roster: dict[NodeId, Member]
     lane: tuple[int, Micros, dict[Slot, int]] | None
+    reported_us: Micros = NO_WATERMARK
 
 
 class Positions:
@@ -105,6 +117,8 @@ class Positions:
     def __init__(self) -> None:
         self.since_us = self.retained_us = BEFORE_ALL
         self.newest_us = BEFORE_ALL  # no committed row is at or past it
+        self.reported_us = BEFORE_ALL
+        """No committed line is later, and no watermark; NO_WATERMARK: unknown."""
         self.schedule: Schedule = ()
         self.at: dict[Slot, int] = {}
         self.closed: dict[Slot, tuple[int, Micros]] = {}  # (end, time after which retention drops it)
@@ -193,15 +207,16 @@ class Positions:
         fine = (Place.FITS, Place.IDLE)
         return [slot for slot, span in contributions.items() if self.place(slot, span) not in fine]
 
-    def rows_belong(self, number: int, parts: Mapping[str, Part]) -> bool:
+    def rows_belong(self, number: int, parts: Mapping[str, Part], newest: Micros = NO_WATERMARK) -> bool:
         """Rule Schedule*: whether every row's version is the schedule's for its time, on both sides of each control line.
 
-        A bundle that was cut under an older schedule is accepted if no row is at or past the pane of the first control line that
-        the older schedule lacks. O(versions).
+        A bundle that was cut under an older schedule is accepted if no line is at or past the first control line that the older
+        schedule lacks; where that is unknown, if no row is at or past that line's pane. O(versions).
         """
         if number > number_of(self.schedule):
             return False
         limit = first_unknown(self.schedule, number)
+        limit = AFTER_ALL if newest < limit else limit
         return all(self._belongs(version, part, limit) for version, part in parts.items())
 
     def _belongs(self, version: str, part: Part, limit: Micros) -> bool:
@@ -242,7 +257,10 @@ class Positions:
             self._end(entry.worker, entry.until_us, has_left=False)
 
     def _accept(self, entry: Accept) -> None:
-        at = self.at
+        at, reported_us = self.at, max(entry.newest, *entry.lagging.values(), self.reported_us)
+        if reported_us < entry.watermark < NO_WATERMARK:
+            reported_us = entry.watermark
+        self.reported_us = reported_us
         for version, part in entry.parts.items():
             if len(part.rows[1]):
                 self.newest_us = max(self.newest_us, self._newest_us(version, part, entry))
@@ -316,6 +334,8 @@ class Positions:
         if entry.lane_us <= self.retained_us and self.is_whole:
             self.since_us = max(self.since_us, self.retained_us)  # rows of earlier lines are lost
         self._set_schedule(with_line(self.schedule, entry.line))
+        if entry.lane_us >= NO_LANE:
+            return
         number = entry.line.number
         ends = {(*slot[:2], number): end for slot, end in self.at.items() if self._needs_lane(slot, end)}
         for slot, (length, until) in self.closed.items():
@@ -429,6 +449,7 @@ class Positions:
             dict(self.closed),
             dict(self.roster),
             None if lane is None else (lane.number, lane.from_us, dict(lane.ends)),
+            self.reported_us,
         )
 
     @classmethod
@@ -436,6 +457,7 @@ class Positions:
         """Positions that continue from a snapshot, which they do not change."""
         new = cls()
         new.since_us, new.retained_us, new.newest_us = state.since_us, state.retained_us, state.newest_us
+        new.reported_us = state.reported_us
         new._set_schedule(state.schedule)
         new.at, new.closed, new.roster = dict(state.at), dict(state.closed), dict(state.roster)
         for slot in (*new.at, *new.closed):

@@ -14,6 +14,8 @@ from elf.srt.messages.messages import Ballot, Line, Micros, Schedule
 
 BEFORE_ALL = -(1 << 62)
 AFTER_ALL = 1 << 62
+EPOCH_MAX = (1 << 29) - 1
+"""Of the epochs that numbers tell apart: a number has less than 62 bits."""
 
 
 @lru_cache(maxsize=256)
@@ -56,9 +58,14 @@ def number_of(schedule: Schedule) -> int:
 
 def next_number(ballot: Ballot, schedule: Schedule) -> int:
     """A number for a new line: higher than all in the log, and different from those of other masters, even in the same epoch."""
+    return number_after(ballot, number_of(schedule))
+
+
+def number_after(ballot: Ballot, last: int) -> int:
+    """The first number above `last` of the master of that ballot: numbers of a later ballot are higher. O(1)."""
     epoch, node = ballot
-    mine = epoch << 32 | int.from_bytes(blake2b(node, digest_size=2).digest()) << 16
-    return max(mine, number_of(schedule)) + 1
+    mine = min(epoch, EPOCH_MAX) << 32 | int.from_bytes(blake2b(node, digest_size=2).digest()) << 16
+    return max(mine, last) + 1
 
 
 def with_line(schedule: Schedule, line: Line) -> Schedule:

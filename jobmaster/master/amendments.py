@@ -1,5 +1,8 @@
-"""How a job changes at its master: the control line of a new version goes into the log, and then to all nodes.
+"""How a job changes at its master: an operator's change is judged, then the control line of the new version goes into the log,
+and then to all nodes.
 
+    change of an operator -> judged -> taken: its spec goes into the directory, and from there to all masters of the job
+                                    -> refused: the operator is told which version is in force
     spec of a higher rank -> due -> CONTROL proposed -> in the log -> multicast, again while a lane is open
                                                                    -> reported to the directory, for a master that finds no log
 
@@ -7,9 +10,16 @@ One change at a time: while a CONTROL is not in the log, the next one waits, and
 
 | state | what happens | next |
 |---|---|---|
+| in force | a change names the version in force, and has the next number | in force: it is taken, as the newest spec |
+| in force | any other change | in force: it is refused, for good |
+| under way, or a newer spec waits | a change | it is not judged yet: its agent sends it again |
 | in force | the newest spec has another last version, and the log has room | under way: CONTROL is proposed |
 | under way | it is in the log | in force: the line is multicast, and reported to the directory |
-| in force, a lane open | every `repeat_us` | the line is multicast again |
+| in force, a lane open, or just changed | every `repeat_us` | the line is multicast again |
+
+A change is refused for good, because its number contains this master's ballot, and each number is judged once (rule Order*).
+So of two changes that name one version, one is taken; a change that was refused is in no directory, and no later master takes
+it.
 
 Invariants (`check`): the log lacks the last line of the proposed schedule, and its entry, exactly while a change is under way; no
 spec that this master received, and none in force, ranks above `spec`; the master multicasts only schedules that the log had,
@@ -18,15 +28,22 @@ under its own ballot.
 
 from __future__ import annotations
 
-from elf.jobmaster.directory.changes import next_boundary, rank_of
+from elf.jobmaster.directory.changes import next_boundary, next_spec_number, rank_of
 from elf.jobmaster.directory.job_spec import JobSpec
 from elf.jobmaster.directory.known_schedule import KnownSchedule
-from elf.jobmaster.log.entries import ControlEntry, SpecRank
+from elf.jobmaster.directory.versions import has_change
+from elf.jobmaster.log.entries import NO_LANE, ControlEntry, SpecRank
 from elf.jobmaster.log.job_state import JobState
 from elf.jobmaster.log.schedule import lane_from, next_number, number_of
 from elf.jobmaster.master.proposals import Proposals
 from elf.jobmaster.master.publication import Publication
 from elf.srt.messages.messages import Ballot, Control, Line, Micros, Schedule
+
+SHIFT_US_MAX = 5_000_000
+"""A control line is moved past lines that are later by less than this: clocks of servers differ by less. A line that is even
+later has a wrong time, or the operator asked for a time in the past."""
+REPEATS = 3
+"""How often a line without a lane is multicast again: a worker that missed it learns it at its next line past it otherwise."""
 
 
 class Amendments:
@@ -48,9 +65,11 @@ class Amendments:
         self._index = 0  # index of a CONTROL that is proposed and not committed, or 0
         self._controls: list[Control] = []
         self._known_schedule = known_schedule
+        self._judged = 0  # the number of the last change that was judged
         self._is_news = bool(state.schedule)  # the log's schedule has yet to be reported to the directory
         self._repeat_us = repeat_us
         self._repeat_at: int | None = None
+        self._repeats = 0
 
     @property
     def is_under_way(self) -> bool:
@@ -65,6 +84,33 @@ class Amendments:
         self.rank, self.spec = rank, spec
         return True
 
+    @property
+    def version(self) -> str:
+        """The version that a change must name as the one that it changes."""
+        return self._log.ahead.schedule[-1].version
+
+    @property
+    def next_number(self) -> int:
+        """The number that a change must have."""
+        return next_spec_number(self.ballot, max(self.rank[0], self._judged))
+
+    def judge(self, spec: JobSpec) -> bool | None:
+        """Whether to take an operator's change, which the directory does not have yet. None: later, when this master serves and
+        all newer specs are in the log."""
+        if spec.changes and has_change(self.spec, spec.changes[-1]):
+            return True  # the verdict was lost
+        if self._state.served != self.ballot or self._index or self._is_awaited:
+            return None
+        is_next = self.is_next(spec)
+        if spec.number == self.next_number:
+            self._judged = spec.number
+        return is_next
+
+    def is_next(self, spec: JobSpec) -> bool:
+        """Rule Order*: a change is taken only if it has the next number of this master's, and names the version in force."""
+        former = spec.changes[-1].former if spec.changes else ""
+        return (spec.number, former) == (self.next_number, self.version)
+
     def propose_due(self, now: int) -> None:
         """Propose the next change, if one is due and the log has room."""
         if self._is_due():
@@ -72,22 +118,36 @@ class Amendments:
 
     def _is_due(self) -> bool:
         """Whether the spec's last version can come into force now."""
+        return bool(self._state.schedule) and not self._index and self._log.room() > 0 and self._is_awaited
+
+    @property
+    def _is_awaited(self) -> bool:
+        """Whether the spec's last version is not in force, and not proposed."""
         has_come = self.spec.versions[-1].digest == self._log.ahead.schedule[-1].version
-        is_ready = bool(self._state.schedule) and not self._index and self._log.room() > 0
-        return is_ready and not has_come and self.rank > self._state.spec
+        return not has_come and self.rank > self._state.spec
 
     def _propose(self, now: int) -> None:
         """Propose the control line and its lane."""
         ahead, last = self._log.ahead, self.spec.versions[-1]
         line_us = max(self._line_us(now), ahead.retained_us + 1)
         number = next_number(self.ballot, ahead.schedule)
+        lane_us = NO_LANE if self.is_past_all(line_us) else self._lane_us(line_us)
+        line = Line(number, last.digest, line_us, last.plan)
+        self._index = self._log.propose(ControlEntry(line, lane_us, self.rank))
+        self.announce()
+
+    def is_past_all(self, line_us: Micros) -> bool:
+        """Rule Lane*: nothing need be read again if no lane is open and no line that was reported is at or past the control
+        line."""
+        return self._log.ahead.lane is None and self._log.ahead.reported_us < line_us
+
+    def _lane_us(self, line_us: Micros) -> Micros:
+        ahead = self._log.ahead
         lane_us = lane_from(ahead.schedule, ahead.shapes, self.reread_from(line_us))
         if ahead.is_whole:
             # Workers cannot read all lines again that a version without windows counts.
             lane_us = max(lane_us, min(line_us, ahead.retained_us))
-        line = Line(number, last.digest, line_us, last.plan)
-        self._index = self._log.propose(ControlEntry(line, lane_us, self.rank))
-        self.announce()
+        return lane_us
 
     def reread_from(self, line_us: Micros) -> Micros:
         """Rule Lane*: the new lane replaces one that is open, and so begins no later than that."""
@@ -101,6 +161,9 @@ class Amendments:
             return line_us
         if spec.mode == "restate":
             return self._publication.oldest_open(at)
+        reported_us = self._log.ahead.reported_us
+        if at <= reported_us < at + SHIFT_US_MAX:
+            at = reported_us + 1
         if spec.mode == "next":
             return next_boundary((self._log.ahead.schedule[-1].plan, spec.versions[-1].plan), at)
         return at
@@ -130,6 +193,7 @@ class Amendments:
         if index >= self._index:
             self._index = 0
         self._is_news = True
+        self._repeats = REPEATS
 
     def take_news(self) -> Schedule:
         """The log's schedule, once when this master begins and once after each change; () for a job that was never changed."""
@@ -145,21 +209,24 @@ class Amendments:
         return out
 
     def tick(self, now: int) -> None:
-        """Repeat the multicast while a lane is open: an idle worker may have missed it."""
-        if self._state.positions.lane is None:
+        """Repeat the multicast while a lane is open, and some times after each change: an idle worker may have missed it."""
+        if not self._repeats_on:
             self._repeat_at = None
         elif self._repeat_at is None:
             self._repeat_at = now + self._repeat_us
         elif now >= self._repeat_at or self._repeat_at > now + self._repeat_us:  # the clock stepped back
+            self._repeats = max(0, self._repeats - 1)
             self._multicast()
             self._repeat_at = now + self._repeat_us
 
     @property
+    def _repeats_on(self) -> bool:
+        return self._repeats > 0 or self._state.positions.lane is not None
+
+    @property
     def deadline(self) -> int | None:
-        """When `tick` has work; 0 if it has not been called since a lane was opened."""
-        if self._repeat_at is None and self._state.positions.lane is not None:
-            return 0
-        return self._repeat_at
+        """When `tick` has work; 0 if it has not been called since a change."""
+        return 0 if self._repeat_at is None and self._repeats_on else self._repeat_at
 
     def check(self) -> None:
         """Raise AssertionError unless the invariants hold. O(1)."""

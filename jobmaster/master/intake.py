@@ -119,7 +119,9 @@ class Intake:
 
     def _has_valid_rows(self, bundle: Bundle) -> bool:
         """Whether the bundle has all rows that this log needs, of versions in force."""
-        return self.has_all_rows(bundle) and self.ahead.rows_belong(bundle.schedule, bundle.parts)
+        return self.has_all_rows(bundle) and self.ahead.rows_belong(
+            bundle.schedule, bundle.parts, bundle.newest
+        )
 
     def has_all_rows(self, bundle: Bundle) -> bool:
         """Rule 8*: workers leave out lines before the oldest retained pane, but one log may retain more than another: lines that
@@ -166,6 +168,7 @@ class Intake:
             self.promises(bundle),
             bundle.since_us,
             bundle.untimed,
+            bundle.newest,
         )
         self.log.propose(entry, bundle_bytes(bundle))
         self.log.when_committed(self._commit, child, bundle.id)

@@ -28,6 +28,7 @@ from elf.errors import PeerError
 from elf.srt.codec.parts import WireParts, pack_parts, unpack_parts
 from elf.srt.codec.rosters import RosterDecoder, RosterEncoder
 from elf.srt.codec.rows import WireRows, pack_rows, unpack_rows
+from elf.srt.messages import changes as c
 from elf.srt.messages import messages as m
 from elf.srt.messages import results as r
 from elf.srt.messages.bounded import put_last
@@ -66,7 +67,7 @@ KINDS = (
     Kind(5, m.LeavesReport, SMALL),
     Kind(6, m.JoinMesh, SMALL),
     Kind(7, m.JoinReply, SMALL),
-    Kind(8, m.Routed, 2 * SMALL),
+    Kind(8, m.Routed, 2 * MIB),  # a change of a job, which has 1 MiB at most
     Kind(10, m.GossipDigest, SMALL),
     Kind(11, m.GossipItems, 2 * MIB),  # a job's item alone may have 1 MiB
     Kind(20, m.Hello, SMALL),
@@ -114,6 +115,8 @@ KINDS = (
     Kind(85, m.StatusRequest, SMALL),
     Kind(86, m.StatusReport, SMALL),
     Kind(87, r.ShownPart, 64 * MIB + SMALL),
+    Kind(88, c.ChangeRequest, MIB + SMALL),
+    Kind(89, c.ChangeReport, MIB + SMALL),
 )
 BY_TYPE = {kind.type: kind for kind in KINDS}
 BY_NUMBER = {kind.number: kind for kind in KINDS}

@@ -53,6 +53,7 @@ class OpenBundle:
         "_elsewhere",
         "_fold_bytes",
         "_lagging",
+        "_newest",
         "_parts",
         "_schedule",
         "_since_us",
@@ -79,6 +80,7 @@ class OpenBundle:
         self._schedule = 0
         self._ballot = NO_BALLOT
         self._since_us = 0
+        self._newest: Micros = 0
         self._untimed: dict[NodeId, int] = {}
         self._elsewhere: Elsewhere = ()
         self._added = 0  # bytes since rows were last merged
@@ -121,6 +123,7 @@ class OpenBundle:
             self._watermark = min(self._watermark, bundle.watermark)
             self._ballot = min(self._ballot, bundle.ballot)
             self._since_us = max(self._since_us, bundle.since_us)
+        self._newest = max(self._newest, bundle.newest)
         if bundle.untimed:
             self._untimed = summed((self._untimed, bundle.untimed))
         if bundle.elsewhere:
@@ -166,6 +169,7 @@ class OpenBundle:
             since_us=self._since_us,
             untimed=self._untimed,
             elsewhere=self._elsewhere,
+            newest=self._newest,
         )
 
     def check(self) -> None:

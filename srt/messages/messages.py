@@ -181,8 +181,8 @@ class Routed(Message, frozen=True, array_like=True, gc=False):
 
 
 class Item(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """An entry of the directory. kind: "job", "agent", "ballot", "schedule" or "revoked". Of two with one key, the one with the
-    higher (stamp, digest of body) stays."""
+    """An entry of the directory. kind: "job", "agent", "ballot", "schedule", "lost" or "revoked". Of two with one key, the one
+    with the higher (stamp, digest of body) stays."""
 
     kind: ShortText
     name: bytes
@@ -324,13 +324,13 @@ class Away(Message, frozen=True, array_like=True, gc=False):
 class Bundle(Message, frozen=True, array_like=True):
     """Rows that a subtree adds to a job.
 
-    contributions: each slot at most once. watermark: the lowest of its workers', except those in `lagging`, which are listed one
-    by one (a joiner's backlog must not hold the others back). schedule: number of the schedule under which the rows were cut.
-    again: the bundle was sent before; forward it, never merge it. ballot: of the master that its workers knew when they cut it
-    (the lowest of these): the watermarks promise nothing to another master, which may lack files that this one had committed to
-    their ends. since_us: earlier lines are left out (the highest of its workers'); a master that retains more cannot accept it.
-    untimed: rejected lines that are in no window, by worker; they are counted beside the windows. elsewhere: watermarks that its
-    workers promised to other masters, until this one has committed a bundle that was cut for it.
+    contributions: each slot at most once. watermark: the lowest of its workers', except those in `lagging`, listed one by one (a
+    joiner must not hold the others back). schedule: number of the schedule of the rows. again: the bundle was sent before;
+    forward it, never merge it. ballot: of the master that its workers knew when they cut it (the lowest of these): the
+    watermarks promise nothing to another master, which may lack files that this one had committed to their ends. since_us:
+    earlier lines are left out (the highest of its workers'); a master that retains more cannot accept it. untimed: rejected
+    lines in no window, by worker, counted beside the windows. elsewhere: watermarks that its workers promised to other masters,
+    until this one has committed a bundle that was cut for it. newest: no line is later; NO_WATERMARK: unknown.
     """
 
     job: JobId
@@ -345,6 +345,7 @@ class Bundle(Message, frozen=True, array_like=True):
     since_us: Micros = 0
     untimed: dict[NodeId, Count] = {}
     elsewhere: Elsewhere = ()
+    newest: Micros = NO_WATERMARK
 
 
 class Commit(Message, frozen=True, array_like=True, gc=False):
@@ -594,7 +595,6 @@ class Frame(Message, frozen=True, array_like=True, gc=False):
 
 
 class Piece(Message, frozen=True, array_like=True, gc=False):
-    """A stretch of a link's stream of encoded messages (`srt/codec/pieces.py`): a small message whole, or a part of a large
-    one."""
+    """A stretch of a link's stream of encoded messages (`srt/codec/pieces.py`): a small message, or a part of a large one."""
 
     payload: bytes

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from typing import Any
 
 from elf.srt.messages import messages as m
+from elf.srt.messages.changes import ChangeReport, ChangeRequest
 from elf.srt.messages.messages import Bundle, Message, Schedule
 from elf.srt.messages.partial import Part
 from elf.srt.messages.results import LedgerReport, PaneParts, Put, PutPart, Shown, ShownPart
@@ -83,6 +84,10 @@ def _news(message: Any) -> int:
     return (_CONTACT_BYTES + 8) * len(message.news)
 
 
+def _items(items: Iterable[m.Item]) -> int:
+    return sum(len(item.body) + len(item.name) + len(item.signature) + ID_BYTES for item in items)
+
+
 _EXTRA: dict[type[Message], Callable[[Any], int]] = {
     Bundle: lambda b: _payload_bytes(b.contributions, b.lagging, b.parts),
     m.Append: lambda a: _entries(a.entries),
@@ -101,9 +106,9 @@ _EXTRA: dict[type[Message], Callable[[Any], int]] = {
     m.Routed: lambda r: size_of(r.message) - MESSAGE_BYTES // 2,
     m.Frame: lambda f: 0 if f.message is None else size_of(f.message) - MESSAGE_BYTES,
     m.GossipDigest: lambda d: 9 * len(d.buckets) + len(d.want) - 4 * MESSAGE_BYTES // 5,
-    m.GossipItems: lambda g: sum(
-        len(item.body) + len(item.name) + len(item.signature) + ID_BYTES for item in g.items
-    ),
+    m.GossipItems: lambda g: _items(g.items),
+    ChangeRequest: lambda c: _items((c.item,)),
+    ChangeReport: lambda c: _items(c.items),
     m.Adopt: lambda a: _NODE_BYTES * len(a.path),
     m.Path: lambda p: _NODE_BYTES * len(p.path),
     LedgerReport: lambda t: 2 * ID_BYTES * len(t.entries),

@@ -161,7 +161,8 @@ def hurried(seed: int) -> s.Scenario:
 
 
 def returns(seed: int) -> s.Scenario:
-    """A version gives way to another and comes back, within its last window or later."""
+    """A version gives way to another and comes back, within its last window or later. The clock of one host is so far ahead that
+    no control line is past its lines."""
     rng = Random(seed)
     job = s.Job(start_us=2 * SECOND, windows=("3 seconds", "2 seconds"), lateness_us=SECOND)
     faults: list[s.AnyFault] = []
@@ -170,7 +171,31 @@ def returns(seed: int) -> s.Scenario:
         mode: s.Mode = rng.choice(("split", "split", "restate"))
         faults.append(s.Change(at_us=at, host=rng.randrange(6), job=0, mode=mode, back=number > 0))
         at += rng.choice((300, 800, 1_700)) * MS
-    return mesh(seed, faults, jobs=(job,))
+    return mesh(seed, faults, jobs=(job,), skews=(0, 0, 0, 0, 0, 6 * SECOND))
+
+
+def operators(seed: int) -> s.Scenario:
+    """Operators change the job at the same moment, each at another host; most expect the version that they saw."""
+    rng = Random(seed)
+    faults: list[s.AnyFault] = []
+    for at, _ in times(rng, 3, SECOND):
+        for host in rng.sample(range(6), 3):
+            expects, at_us = rng.random() < 0.7, at + rng.randrange(30 * MS)
+            mode: s.Mode = rng.choice(("split", "restate", "next"))
+            faults.append(s.Change(at_us=at_us, host=host, job=0, mode=mode, expects=expects))
+    return mesh(seed, faults)
+
+
+def operators_apart(seed: int) -> s.Scenario:
+    """Operators on both sides of a partition change the job."""
+    rng = Random(seed)
+    at = 6 * SECOND + rng.randrange(SECOND)
+    cut = s.Cut(at_us=at, until_us=at + 7 * SECOND, hosts=(MASTER, rng.choice((3, 5))))
+    changes = [
+        s.Change(at_us=at + rng.randint(3_500, 6_500) * MS, host=host, job=0, mode="split", expects=True)
+        for host in (MASTER, 0, 2)
+    ]
+    return mesh(seed, [cut, *changes], trouble_us=at + 8 * SECOND)
 
 
 def rivals(seed: int) -> s.Scenario:

@@ -468,7 +468,7 @@ CANARIES = (
         "Changing: CONTROL discards rows that lanes will bring again",
         "rows stay",
         *(JobState, "_drop_lane_rows", nothing),
-        *(meshes.changes, range(4)),
+        *(meshes.hurried, range(4)),
     ),
     Canary(
         "Changing: lanes are accepted once",

@@ -21,6 +21,7 @@ from elf.srt.messages.effects import Effect, Post, Send
 from elf.srt.messages.ids import NodeId
 from elf.srt.messages.messages import (
     FIRST,
+    NO_WATERMARK,
     Ballot,
     Bundle,
     Commit,
@@ -163,6 +164,7 @@ class Rig:
         child: NodeId = CHILD,
         ballot: Ballot | None = None,
         again: bool = False,
+        newest: int = NO_WATERMARK,
     ) -> Bundle:
         """Give the master a bundle; returns it."""
         self.bundles += 1
@@ -177,6 +179,7 @@ class Rig:
             parts_of(schedule, lines),
             ballot=self.master.ballot if ballot is None else ballot,
             again=again,
+            newest=newest,
         )
         self.give(made, child)
         return made

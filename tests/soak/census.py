@@ -15,6 +15,7 @@ from elf.agent.simulator.run import Outcome, Run, simulate
 from elf.agent.simulator.scenario import scenario as s
 from elf.agent.simulator.world.places import Actor
 from elf.jobmaster.log import entries as e
+from elf.srt.messages import changes as c
 from elf.srt.messages import messages as m
 from elf.srt.messages import results as r
 from elf.srt.messages.effects import Notice
@@ -40,6 +41,8 @@ WAYS = (
     "roster: gone, with another log",
     "change: logged",
     "change: read again in a lane",
+    "change: taken",
+    "change: refused",
     "window: final, whole",
     "window: final, less than whole",
     "window: revised",
@@ -106,6 +109,9 @@ class Census:
 
     def _bundle(self, bundle: m.Bundle) -> None:
         self.counts["bundle: sent again"] += bundle.again
+
+    def _verdict(self, report: c.ChangeReport) -> None:
+        self.counts["change: taken" if report.taken else "change: refused"] += 1
 
     def _held(self, held: m.Held) -> None:
         self.counts["log: refused by a replica"] += held.refused
@@ -189,6 +195,7 @@ _ENTRIES: dict[type[e.Entry], str] = {
     e.Retire: "window: retired",
 }
 _SEEN: dict[type[m.Message], Any] = {
+    c.ChangeReport: Census._verdict,
     m.Append: Census._log,
     m.Bundle: Census._bundle,
     m.Fetch: _counts("log: taken over"),
@@ -215,7 +222,8 @@ def name_of(fault: s.AnyFault) -> str:
             what = "kill" if fault.process else "crash"
             return f"{what} of {fault.target}{', disks lost' if fault.wipe else ''}"
         case s.Change():
-            return f"change, {fault.mode}"
+            kind = ", back" * fault.back + ", of an expected version" * fault.expects
+            return f"change{kind or f', {fault.mode}'}"
         case s.Lose():
             return f"logs deleted, {fault.loss}"
         case s.SinkCrash():

@@ -54,10 +54,11 @@ WINDOWS = ("1 second", "2 seconds", "3 seconds", "2 seconds/1 second")
 def random_scenario(seed: int) -> Scenario:
     """A mixture of faults on a small mesh. More than half of the seeds also have lost logs, several sinks or sinks that die, or
     short retention; some have killed processes, readers, bugs of jobs, keys used twice, also at the same time, lines that cannot
-    be parsed, or partitions whose sides change. The same seed gives the same scenario."""
+    be parsed, partitions whose sides change, or several operators at once. The same seed gives the same scenario."""
     plain = _Read(_Killed(_More(_Maker(seed).scenario()).scenario()).scenario()).scenario()
     plain = _in_pieces(_Doubles(_Bugs(plain).scenario()).scenario())
-    return _Sides(_Rejected(_Beside(plain).scenario()).scenario()).scenario()
+    plain = _Sides(_Rejected(_Beside(plain).scenario()).scenario()).scenario()
+    return _Operators(plain).scenario()
 
 
 class _Bugs:
@@ -257,6 +258,37 @@ class _Sides:
         return [
             Pause(at_us=at, until_us=until, host=host) for host in rng.sample(range(self.plain.hosts), count)
         ]
+
+
+class _Operators:
+    """Adds operators who change a job at the same moment or soon after each other, for one seed in three, drawn from a generator
+    of its own. Some expect the version that they saw, some go back to the version before."""
+
+    def __init__(self, plain: Scenario) -> None:
+        self.plain, self.rng = plain, Random(plain.seed ^ 0x5EED_0031)
+
+    def scenario(self) -> Scenario:
+        plain, rng = self.plain, self.rng
+        if rng.random() >= 1 / 3:
+            return plain
+        at, job = rng.randint(CALM_US, plain.trouble_us - 2 * SECOND), rng.randrange(len(plain.jobs))
+        changes: list[AnyFault] = []
+        for _ in range(rng.choice((2, 2, 3, 4))):
+            changes.append(self._change(min(at, plain.trouble_us), job))
+            at += rng.choice((0, 0, 20 * MS, 300 * MS, SECOND, 3 * SECOND))
+        faults = sorted((*plain.faults, *changes), key=lambda fault: fault.at_us)
+        return msgspec.structs.replace(plain, faults=tuple(faults))
+
+    def _change(self, at_us: int, job: int) -> AnyFault:
+        rng = self.rng
+        return Change(
+            at_us=at_us,
+            host=rng.randrange(self.plain.hosts),
+            job=job,
+            mode=rng.choice(("split", "restate", "next")),
+            back=rng.random() < 0.4,
+            expects=rng.random() < 0.5,
+        )
 
 
 def _in_pieces(plain: Scenario) -> Scenario:

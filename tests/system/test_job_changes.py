@@ -297,6 +297,85 @@ def test_what_is_refused_changes_nothing(fleet: Fleet) -> None:
     assert "job same was stopped, so there is nothing to change" in str(result.exception)
 
 
+def at_once(fleet: Fleet, job: str, *arguments: str) -> list[subprocess.Popen[str]]:
+    """An update at each agent, all at the same moment, to a query of its own."""
+    return [
+        subprocess.Popen(
+            [
+                *(
+                    sys.executable,
+                    "-m",
+                    "elf",
+                    "job",
+                    "update",
+                    job,
+                    *arguments,
+                    "--agent",
+                    str(agent.socket),
+                ),
+                *("--sql", SQL.replace("GROUP BY", f"WHERE status > {number} GROUP BY")),
+            ],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for number, agent in enumerate(fleet.agents)
+    ]
+
+
+def test_of_operators_at_three_agents_who_expect_one_version_one_changes_it(fleet: Fleet) -> None:
+    with watched(fleet, "hits") as seen:
+        with fleet.traffic():
+            first = version(fleet, "hits")
+            seen.wait_finals(1)
+            commands = at_once(fleet, "hits", "--expect-version", first)
+            told = [command.communicate(timeout=WAIT_S) for command in commands]
+            codes = [command.returncode for command in commands]
+            assert sorted(codes) == [0, 2, 2], told
+            second = version(fleet, "hits")
+            assert f"version {second} is in force" in told[codes.index(0)][0]
+            refused = f"--expect-version: job hits has version {second}, not {first}; nothing was changed"
+            assert all(refused in told[at][1] for at in range(3) if codes[at])
+            seen.wait_finals(2)
+        parts = stays_exact(fleet, seen, "hits", WINDOW_S, [])
+        assert [digest for digest, _, _ in parts] == [first, second]
+
+
+def test_operators_at_three_agents_who_expect_nothing_change_a_job_in_turn(fleet: Fleet) -> None:
+    fleet.start_job("hits")
+    first = version(fleet, "hits")
+    commands = at_once(fleet, "hits")
+    told = [command.communicate(timeout=WAIT_S) for command in commands]
+    assert [command.returncode for command in commands] == [0, 0, 0], told
+    versions = {re.findall(r"version (\w+) is in force", out)[0] for out, _ in told}
+    for at in range(3):
+        steps = history(fleet, "hits", at)
+        assert (steps[0]["version"], {step["version"] for step in steps[1:]}) == (first, versions)
+        assert [step["state"] for step in steps][-1] == "in force"
+
+
+def test_restate_names_the_agents_that_have_left_and_needs_force(fleet: Fleet) -> None:
+    fleet.start_job("hits", lateness="600s")
+    first = version(fleet, "hits")
+    fleet.elf("mesh", "leave", at=2)
+    name = fleet.agents[2].name
+    restate = ("job", "update", "hits", "--sql", ERRORS, "--at", "restate")
+    gone = ("--dry-run", "--at", "restate")
+    wait_until(
+        lambda: elf(fleet, "job", "update", "hits", "--sql", ERRORS, *gone).exit_code != 0,
+        "nobody knows that it left",
+    )
+    for more in ((), ("--dry-run",)):
+        said = str(elf(fleet, *restate, *more).exception)
+        assert re.search(
+            rf"cannot be read again at agents that have left since [-0-9]+ [:.0-9]+ UTC: {name};", said
+        )
+        assert "nothing was changed; change the job --at next, or add --force" in said
+    assert version(fleet, "hits") == first
+    assert "is in force" in fleet.elf(*restate, "--force")
+    assert "is in force" in fleet.elf("job", "rollback", "hits")
+
+
 def test_a_change_needs_an_operators_signature(tmp_path: Path) -> None:
     with Fleet(tmp_path, 2, security="curve") as fleet:
         fleet.start_job("hits")

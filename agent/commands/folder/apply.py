@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from elf.agent.commands.folder.files import jobs_of, label_of
 from elf.agent.commands.folder.steps import Action, Step, step_of, stops, too_many
-from elf.agent.commands.job import compiled, connect, held_job, operator_keys, put_job, signed
+from elf.agent.commands.job import compiled, connect, held_job, operator_keys, put_job, signed, stopped
 from elf.agent.commands.job_change import send_change
 from elf.agent.commands.mesh_text import as_json, time_text
 from elf.agent.commands.process.streams import say
@@ -27,6 +27,7 @@ from elf.jobmaster.directory.job_spec import JobSpec, decode_job
 from elf.sinks.console.cells import escape
 
 ORDER: tuple[Action, ...] = ("start", "update", "stop", "unchanged")
+MEANWHILE = "another command changed the job meanwhile"
 DONE = {"start": "started", "update": "updated", "stop": "stopped", "unchanged": "unchanged"}
 
 
@@ -148,19 +149,22 @@ def _do(step: Step, keys: Path | None, agent: Path | None) -> int | None:
         held = held_job(control, step.name)
     present = decode_job(held.item) if held.item is not None else None
     if (present.number if present is not None else 0) != step.number:
-        raise ElfError("another command changed the job meanwhile")
+        raise ElfError(MEANWHILE)
     spec = _next(step, held, present)
     item = signed(spec, keys, held.signed, step.action)
-    if step.action == "update":
-        return send_change(item, agent).from_us
-    put_job(agent, item)
-    return None
+    if step.action != "update":
+        put_job(agent, item)
+        return None
+    answer = send_change(item, agent)
+    if isinstance(answer, w.Refused):
+        raise ElfError(MEANWHILE)
+    return answer.from_us
 
 
 def _next(step: Step, held: w.JobHeld, present: JobSpec | None) -> JobSpec:
     if step.job is None or step.plan is None:
         assert present is not None, "only a job that runs is stopped"
-        return replace(present, number=present.number + 1, stopped=True)
+        return stopped(present, held)
     spec = step_of(step.job, step.plan, held).spec
     assert spec is not None, "a file's job goes on"
     return spec

@@ -60,7 +60,7 @@ def step_of(job: NewJob, plan: Plan, held: JobHeld) -> Step:
     version = spec.versions[-1]
     if meaning_of(version) == meaning_of(former.versions[-1]):
         return Step("unchanged", job.name, number, job, plan, former, former)
-    spec = changed(former, version, "split", held.now_us, held.schedule)
+    spec = changed(former, version, "split", held.now_us, held.schedule, held.next)
     return Step("update", job.name, number, job, plan, former, spec)
 
 

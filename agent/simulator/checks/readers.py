@@ -143,11 +143,11 @@ class Readers:
                 job = self._jobs[each.plan.job]
                 each.watcher = Watcher(job, host.id, self._numbers, self._world.parameters)
                 each.host, each.life, each.number, each.last = host, host.life, self._numbers, {}
-                host.node.listener = partial(self._receive, host)
                 break
         self._look(each)
 
-    def _receive(self, host: Actor, source: bytes, message: Any) -> None:
+    def receive(self, host: Actor, source: bytes, message: Any) -> None:
+        """A message for a reader at that host."""
         for each in self._watching:
             if each.watcher is not None and each.host is host and each.life == host.life:
                 each.watcher.step(source, message, self._world.clock(host))

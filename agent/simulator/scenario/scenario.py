@@ -121,14 +121,16 @@ class Part(Fault, frozen=True, kw_only=True, tag=True):
 
 
 class Change(Fault, frozen=True, kw_only=True, tag=True):
-    """The job's next version is submitted at that host; with `rival`, another one with the same number at the next host; with
-    `back`, the version before the present one comes back."""
+    """An operator submits the job's next version at that host; with `back`, the version before the present one comes back; with
+    `expects`, only if the job still has the version that the operator saw. rival: the version, and another one with the same
+    number at the next host, go into the directories without a master's verdict, as two starts of one job do."""
 
     host: int
     job: int
     mode: Mode
     rival: bool = False
     back: bool = False
+    expects: bool = False
 
 
 FailPoint = Literal["message", "tick", "cut", "settle", "restore", "entry", "encode"]

@@ -250,6 +250,7 @@ class VirtualSource:
             is_blind,
             0 if read.lane else taken.untimed,
             self._unread_since(now_us, clock_us) is not None,
+            max((int(event.max()) for event, *_ in taken.lines), default=0),
         )
 
     def _promise(

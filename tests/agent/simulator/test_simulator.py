@@ -90,7 +90,7 @@ def test_every_kind_of_fault_occurs_in_enough_of_the_seeds() -> None:
     seeds: Counter[str] = Counter()
     for seed in range(300):
         seeds.update({name_of(fault) for fault in random_scenario(seed).faults})
-    assert len(seeds) == 50
+    assert len(seeds) == 53
     assert seeds.pop("twin, clone kept") >= 5
     assert seeds.pop("restore") >= 15  # of a quarter that has a key, a folder or a log used twice
     seldom = {name: count for name, count in seeds.items() if "beside" in name or "rejected" in name}

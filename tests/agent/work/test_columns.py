@@ -105,7 +105,11 @@ class TestSchema:
             advert("a", access={"one": STRING}), advert("b", access={}), advert("c", access={})
         )
         assert schema.lacking(["status", "one"]) == [
-            "2 of 3 agents have no column one; in their lines it is NULL"
+            "2 of 3 agents have no column one (b, c); in their lines it is NULL"
+        ]
+        many = [advert(f"d{number}", access={}) for number in range(9)]
+        assert self.schema(advert("a", access={"one": STRING}), *many).lacking(["one"]) == [
+            "9 of 10 agents have no column one (d0, d1, d2 and 6 more); in their lines it is NULL"
         ]
 
     def test_a_conflict_names_the_agents(self) -> None:
@@ -164,12 +168,26 @@ def test_a_column_of_some_agents_is_counted_there_and_null_elsewhere(tmp_path: P
     )
     with Different(tmp_path, 3) as fleet:
         knows(fleet, 2)
+        strict = start(fleet, "cache", sql, "--strict")
+        assert (strict.returncode, strict.stdout) == (2, "")
+        assert strict.stderr.startswith("elf: --strict: 1 of 3 agents has no column ")
+        assert strict.stderr.endswith("in their lines it is NULL; nothing was changed\n")
+        assert json.loads(fleet.elf("job", "list", "--output", "json")) == []
         done = start(fleet, "cache", sql)
         assert (done.returncode, done.stdout.count("\n")) == (0, 1), done.stderr
         assert sorted(done.stderr.splitlines()) == [
-            "elf: 1 of 3 agents has no column connection_requests; in their lines it is NULL",
-            "elf: 1 of 3 agents has no column upstream_cache_status; in their lines it is NULL",
+            "elf: 1 of 3 agents has no column connection_requests (a0); in their lines it is NULL",
+            "elf: 1 of 3 agents has no column upstream_cache_status (a0); in their lines it is NULL",
         ]
+        plain = "SELECT window, count(*) AS hits FROM access GROUP BY window(time, '1 second')"
+        assert start(fleet, "plain", plain, "--strict").returncode == 0
+        change = ["job", "update", "plain", "--sql", sql, "--strict", "--agent", str(fleet.agents[1].socket)]
+        refused = subprocess.run(
+            [sys.executable, "-m", "elf", *change], capture_output=True, text=True, check=False
+        )
+        assert refused.returncode == 2
+        assert "(a0); in their lines it is NULL; nothing was changed" in refused.stderr
+        assert json.loads(fleet.elf("job", "show", "plain", "--output", "json"))["sql"] == plain
         rows = windows_of(fleet, "cache")
         assert rows == {None: (20, None), "HIT": (20, 60), "MISS": (20, 60)}
         for agent in fleet.agents:

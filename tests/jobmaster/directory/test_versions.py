@@ -11,20 +11,27 @@ from msgspec.structs import astuple
 from elf.agent.formats.presets import COLUMN_TYPES
 from elf.errors import PeerError, UsageError
 from elf.jobmaster.compile.query import compile as compile_query
+from elf.jobmaster.directory.changes import next_spec_number
 from elf.jobmaster.directory.job_spec import (
     CHANGES_MAX,
     VERSIONS_MAX,
     Change,
     JobSpec,
+    Lost,
     Version,
     decode_job,
+    decode_lost,
+    lost_item,
 )
 from elf.jobmaster.directory.known_schedule import LINES_MAX, KnownLine, KnownSchedule
 from elf.jobmaster.directory.shared_plans import WHOLE_BYTES_MAX, shared, whole
 from elf.jobmaster.directory.versions import (
     changed,
+    has_change,
     history,
     line_of,
+    line_of_change,
+    lost_changes,
     meaning_of,
     parameter_texts,
     started,
@@ -92,7 +99,7 @@ def test_a_changed_spec_is_the_next_one_and_can_be_read() -> None:
     assert (job.number, job.versions, job.mode, job.line_us) == (8, (A, B), "restate", T0 + HOUR)
     assert job.changes == (
         Change(7, A.digest, "start", T0, T0),
-        Change(8, B.digest, "restate", T0 + HOUR),
+        Change(8, B.digest, "restate", T0 + HOUR, former=A.digest),
     )
     assert decode_job(job.item()) == job
 
@@ -291,3 +298,54 @@ def test_a_spec_without_a_history() -> None:
     job = msgspec.structs.replace(spec(), changes=(), versions=(A, B), mode="next", number=8)
     schedule = known(8, (A, 0), (B, T0 + 9))
     assert states(job, schedule) == [("A", T0, "replaced"), ("B", T0 + 9, "in force")]
+
+
+# Order.
+
+
+def test_a_change_may_be_signed_for_a_place_in_a_masters_order() -> None:
+    number = next_spec_number((3, b"M" * 16), 7)
+    assert number == next_spec_number((3, b"M" * 16), 0) > next_spec_number((2, b"N" * 16), 7)
+    assert next_spec_number((3, b"M" * 16), number) == number + 1
+    assert next_spec_number((1 << 40, b"M" * 16), number) < 1 << 62, "also of a hostile epoch"
+    job = changed(spec(), B, "split", T0 + 1, None, number, C.digest)
+    assert (job.number, job.changes[-1].former) == (number, C.digest)
+    assert has_change(job, job.changes[-1])
+    assert not has_change(spec(), job.changes[-1])
+
+
+def two_terms() -> tuple[JobSpec, JobSpec]:
+    """The changes of two masters, which did not know each other's."""
+    one, other = (next_spec_number((epoch, b"M" * 16), 7) for epoch in (3, 4))
+    job = changed(changed(spec(), B, "split", T0 + 1, None, one), A, "split", T0 + 2, None, one + 1)
+    return job, changed(spec(), C, "split", T0 + 1, None, other)
+
+
+def test_changes_of_an_earlier_term_are_lost_and_the_history_says_so() -> None:
+    former, later = two_terms()
+    lost = lost_changes(former, later, None)
+    assert lost == former.changes[1:]
+    assert decode_lost(lost_item(later.id, later.number, Lost(lost))).changes == lost
+    steps = history(later, known(later.number, (A, 0), (C, T0 + 9)), lost)
+    assert [(step.version, step.state) for step in steps] == [
+        (A.digest, "replaced"),
+        (B.digest, "lost"),
+        (A.digest, "lost"),
+        (C.digest, "in force"),
+    ]
+
+
+def test_nothing_is_lost_where_one_change_follows_another_or_the_job_starts_again() -> None:
+    former, later = two_terms()
+    assert not lost_changes(former, changed(former, C, "split", T0 + 3, None, later.number), None)
+    assert not lost_changes(former, started(msgspec.structs.replace(spec(), number=later.number)), None)
+    assert not lost_changes(former, msgspec.structs.replace(later, changes=()), None)
+    assert not lost_changes(spec(), later, None)
+
+
+def test_the_line_of_an_earlier_change_is_known_from_a_later_one() -> None:
+    job = changed(spec(), B, "split", T0 + 1, None)
+    later = changed(job, C, "split", T0 + 9, known(8, (A, 0), (B, T0 + 3)))
+    assert line_of_change(later, None, 8) == T0 + 3
+    assert line_of_change(later, None, 9) is None
+    assert line_of_change(later, known(9, (A, 0), (B, T0 + 3), (C, T0 + 11)), 9) == T0 + 11

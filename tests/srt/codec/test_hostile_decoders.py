@@ -18,7 +18,17 @@ from elf.agent.host.cell_types import check_pane
 from elf.cbt.frame import unpack
 from elf.errors import ElfError, PeerError, StateError
 from elf.jobmaster.delivery.states import PackedValues
-from elf.jobmaster.directory.job_spec import AgentAdvert, ballot_item, ballot_of, decode_agent, decode_job
+from elf.jobmaster.directory.job_spec import (
+    AgentAdvert,
+    Change,
+    Lost,
+    ballot_item,
+    ballot_of,
+    decode_agent,
+    decode_job,
+    decode_lost,
+    lost_item,
+)
 from elf.jobmaster.directory.known_schedule import decode_schedule, schedule_item
 from elf.jobmaster.log.log_codec import LOG
 from elf.jobmaster.log.record_codec import RecordDecoder, RecordEncoder
@@ -138,6 +148,10 @@ CASES: dict[str, Case] = {
             ).body
         ],
         lambda d: decode_schedule(item("schedule", d, (3, 4, 5, 6, 7))),
+    ),
+    "lost changes": Case(
+        [lost_item(b"J" * 16, 2, Lost((Change(1, "v", "split", 5),))).body],
+        lambda d: decode_lost(item("lost", d, (2, 1))),
     ),
     "plan": Case([encode_plan(plan_of())], decode_plan),
     "rows": Case(

@@ -10,7 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elf.jobmaster.directory.directory import REFUSED_MAX, Directory
-from elf.jobmaster.directory.job_spec import AgentAdvert, JobSpec, Version, ballot_item
+from elf.jobmaster.directory.job_spec import (
+    AgentAdvert,
+    Change,
+    JobSpec,
+    Lost,
+    Version,
+    ballot_item,
+    lost_item,
+)
 from elf.jobmaster.directory.known_schedule import schedule_item
 from elf.srt.messages.effects import Notice, Write
 from elf.srt.messages.messages import GossipItems, Item, Line
@@ -52,6 +60,9 @@ def ballot(keys: Keys, epoch: int = 1) -> Item:
     return ballot_item(b"j" * 16, (epoch, keys.id))
 
 
+LOST = lost_item(b"j" * 16, 2, Lost((Change(1, "v", "split", 5),)))
+
+
 def verify_item(believer: Trust, item: Item, now_s: int) -> bool:
     try:
         signer_of(believer, item, now_s)
@@ -69,8 +80,8 @@ def reason(item: Item, now_s: int = NOW, believer: Trust | None = None) -> str:
 
 @pytest.mark.parametrize(
     ("keys", "item"),
-    [(ANN, job()), (WEB1, advert(WEB1)), (WEB1, ballot(WEB1)), (WEB1, schedule(WEB1))],
-    ids=["job", "agent", "ballot", "schedule"],
+    [(ANN, job()), (WEB1, advert(WEB1)), (WEB1, ballot(WEB1)), (WEB1, schedule(WEB1)), (WEB2, LOST)],
+    ids=["job", "agent", "ballot", "schedule", "lost"],
 )
 def test_an_authorised_signer_is_accepted(keys: Keys, item: Item) -> None:
     signed = sign_item(keys, item, NOW)
@@ -89,6 +100,7 @@ def test_an_authorised_signer_is_accepted(keys: Keys, item: Item) -> None:
         (WEB2, advert(WEB1), "identity"),
         (WEB2, ballot(WEB1), "identity"),
         (ANN, schedule(WEB1), "role"),
+        (ANN, LOST, "role"),
         (WEB2, schedule(WEB1), "identity"),
         (ANN, Item("secrets", b"x", (1,), b""), "role"),
     ],

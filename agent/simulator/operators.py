@@ -1,0 +1,192 @@
+"""Operators who change jobs in a simulation, as `elf job update` and `elf job rollback` do, and the rule for what masters take.
+
+An operator asks the agent of a host, whose directory says which version the job has. The agent sends the change to the job's
+master, repeatedly. If it is refused, the operator makes it again from what the master told; one who expects a version gives up
+when the job has another one.
+
+Checked (rule Order*): where a version comes into force by the word of the master that took its change, it replaces the version
+that the change names; and no master takes two changes of one number.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from elf.agent.control.changing import Submission
+from elf.agent.simulator.checks.oracle import Violation
+from elf.agent.simulator.mesh import Mesh, version_of
+from elf.agent.simulator.world.places import EPOCH_US, Actor
+from elf.errors import UsageError
+from elf.jobmaster.directory.changes import next_spec_number, rank_of
+from elf.jobmaster.directory.job_items import JobItems
+from elf.jobmaster.directory.job_spec import JobSpec, Version, decode_job
+from elf.jobmaster.directory.versions import changed
+from elf.jobmaster.log.entries import AnyEntry, ControlEntry, SpecRank
+from elf.jobmaster.log.job_state import JobState
+from elf.srt.messages.changes import ChangeReport
+from elf.srt.messages.ids import JobId, NodeId
+from elf.srt.messages.messages import Message
+
+if TYPE_CHECKING:
+    from elf.agent.simulator.scenario.scenario import Change
+
+WAITS_US = 500_000
+"""If no agent can take a job's change, the operator tries again after this."""
+LOOK_US = 20_000
+"""How soon an operator reads the answer."""
+TRIES_MAX = 8
+TERM_BITS = 16
+"""The bits of a spec's number below the master's term."""
+
+
+class _Asking(msgspec.Struct):
+    """An operator who waits for a verdict. life: of the host's agent; number: of the request in it. expected: the version that
+    the job must have, or ""."""
+
+    fault: Change
+    host: Actor
+    life: int
+    number: int
+    version: Version
+    expected: str
+    tries: int = 0
+    spec: JobSpec | None = None
+    submission: Submission | None = None
+
+
+class Operators:
+    """All operators of a run. taken, refused: how many changes; outrun: those whose operators expected another version."""
+
+    def __init__(self, mesh: Mesh) -> None:
+        self.taken = self.refused = self.outrun = 0
+        self._mesh = mesh
+        self._asking: list[_Asking] = []
+        self._numbers = 0
+        self._made = dict.fromkeys(range(len(mesh.specs)), 0)
+        self._signed: dict[SpecRank, JobSpec] = {}
+        self._places: dict[tuple[JobId, int], SpecRank] = {}  # the change that was taken with a number
+
+    # Asking.
+
+    def change(self, fault: Change) -> None:
+        """Ask the host of the fault, or the next one that runs and knows the job."""
+        mesh, job = self._mesh, self._mesh.specs[fault.job].id
+        for step in range(len(mesh.hosts)):
+            host = mesh.hosts[(fault.host + step) % len(mesh.hosts)]
+            if host.node is not None and not host.is_paused and job in host.node.seats:
+                self._begin(fault, host)
+                return
+        mesh.world.at(mesh.world.now_us + WAITS_US, partial(self.change, fault))
+
+    def _begin(self, fault: Change, host: Actor) -> None:
+        spec = self._present(fault.job, host)
+        if spec is None:
+            return
+        self._numbers += 1
+        version, expected = self._version(fault, spec), spec.versions[-1].digest if fault.expects else ""
+        each = _Asking(fault, host, host.life, self._numbers, version, expected)
+        self._asking.append(each)
+        self._ask(each, None)
+
+    def _present(self, job: int, host: Actor) -> JobSpec | None:
+        item = self._held(job, host).item()
+        return decode_job(item) if item is not None else None
+
+    def _held(self, job: int, host: Actor) -> JobItems:
+        assert host.node is not None
+        return JobItems(host.node.directory, self._mesh.specs[job].id)
+
+    def _version(self, fault: Change, spec: JobSpec) -> Version:
+        if fault.back and len(spec.versions) > 1:
+            version = spec.whole[-2]
+            self._mesh.oracle.came_back.add((spec.id, version.digest))
+            return version
+        self._made[fault.job] += 1
+        count, windows = self._made[fault.job], self._mesh.scenario.jobs[fault.job].windows
+        version = version_of(windows[count % len(windows)], count)
+        self._mesh.oracle.numbers[version.digest] = count
+        return version
+
+    def _ask(self, each: _Asking, refused: ChangeReport | None) -> None:
+        """Make the change of the version that is in force, as far as the operator knows, and sign it."""
+        world, spec = self._mesh.world, self._present(each.fault.job, each.host)
+        held = self._held(each.fault.job, each.host)
+        if spec is None or each.tries >= TRIES_MAX:
+            self._asking.remove(each)
+            return
+        number, former = next_spec_number(held.ballot(), spec.number), spec.versions[-1].digest
+        if refused is not None:
+            number, former = max(number, refused.next), refused.version
+        if (each.expected and former != each.expected) or former == each.version.digest:
+            self.outrun += former != each.version.digest
+            self._asking.remove(each)
+            return
+        now_us = EPOCH_US + world.now_us
+        try:
+            made = changed(spec, each.version, each.fault.mode, now_us, held.schedule(), number, former)
+        except UsageError:  # too many versions
+            self._asking.remove(each)
+            return
+        each.spec, each.tries = made, each.tries + 1
+        self._signed[rank_of(made)] = made
+        each.submission = Submission(made.id, each.number, made.item(), world.clock(each.host))
+        self._look(each, each.submission)
+
+    def _look(self, each: _Asking, submission: Submission) -> None:
+        """Read the verdict, or send the change again."""
+        world, host = self._mesh.world, each.host
+        if each.submission is not submission or each not in self._asking:
+            return
+        if host.node is None or host.life != each.life or submission.is_over(world.clock(host)):
+            self._asking.remove(each)
+            return
+        if submission.report is not None:
+            self._told(each, submission.report)
+            return
+        if not host.is_paused and (submission.deadline is None or submission.deadline <= world.clock(host)):
+            world.carry(host, submission.tick(world.clock(host)))
+        world.at(world.now_us + LOOK_US, partial(self._look, each, submission))
+
+    def _told(self, each: _Asking, report: ChangeReport) -> None:
+        assert each.spec is not None
+        if report.taken:
+            self.taken += 1
+            self._asking.remove(each)
+            self._check_place(each.spec)
+            self._mesh.world.start_job(each.host, each.spec)
+            return
+        self.refused += 1
+        for item in report.items:
+            self._mesh.world.start_job(each.host, decode_job(item))
+        self._ask(each, report)
+
+    def receive(self, host: Actor, source: NodeId, message: Message) -> None:
+        """A message for an operator at that host."""
+        for each in self._asking:
+            if each.host is host and each.life == host.life and each.submission is not None:
+                each.submission.step(source, message, self._mesh.world.clock(host))
+
+    # Checks.
+
+    def _check_place(self, spec: JobSpec) -> None:
+        """Raises Violation."""
+        rank = rank_of(spec)
+        if self._places.setdefault((spec.id, spec.number), rank) != rank:
+            raise Violation(f"job {spec.name}: two changes with number {spec.number} were taken")
+
+    def check_entry(self, state: JobState, entry: AnyEntry) -> None:
+        """An entry is about to be applied. Raises Violation."""
+        if not isinstance(entry, ControlEntry):
+            return
+        spec = self._signed.get(entry.spec)
+        term = next_spec_number(state.served, 0) >> TERM_BITS
+        if spec is None or spec.number >> TERM_BITS != term:
+            return
+        former, present = spec.changes[-1].former, state.schedule[-1].version
+        if former != present:
+            raise Violation(
+                f"job {spec.name}: version {entry.line.version[:6]} changes {former[:6]}, and replaces {present[:6]}"
+            )

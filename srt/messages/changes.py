@@ -1,0 +1,26 @@
+"""Messages between an operator's agent and a job's master about a change of the job."""
+
+from __future__ import annotations
+
+from elf.srt.messages.ids import JobId
+from elf.srt.messages.messages import Count, Item, Message, ShortText
+
+
+class ChangeRequest(Message, frozen=True, array_like=True, gc=False):
+    """An operator's change of a job: the job's next item, signed. Routed to the job's id, whose master judges it."""
+
+    job: JobId
+    number: Count
+    item: Item
+
+
+class ChangeReport(Message, frozen=True, array_like=True, gc=False):
+    """The master's verdict: whether the change is taken. next, version: the number that the next change must have, and the
+    version that it must name as the one that it changes. items: the job's present item, if the change is refused."""
+
+    job: JobId
+    number: Count
+    taken: bool
+    next: Count
+    version: ShortText
+    items: tuple[Item, ...] = ()

@@ -1,0 +1,151 @@
+"""Which changes of operators a master takes (rule Order*)."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from elf.jobmaster.directory.changes import next_spec_number
+from elf.jobmaster.directory.job_spec import JobSpec
+from elf.jobmaster.directory.versions import changed
+from elf.jobmaster.master.amendments import SHIFT_US_MAX
+from elf.srt.messages.messages import FIRST, NO_WATERMARK, Control
+from tests.rigs.master_rig import BALLOT, T0, A, B, Rig, file
+from tests.rigs.mesh_lines import SECOND, plan_of, version_of
+
+PLANS = [plan_of("10 seconds", f"WHERE status > {least}") for least in range(4)]
+
+
+def change(rig: Rig, at: int, number: int = 0, former: str = "") -> JobSpec:
+    """A change to `PLANS[at]`, signed for the place that the master would give it now."""
+    number = number or rig.master.amendments.next_number
+    version = version_of(PLANS[at])
+    return changed(rig.master.spec, version, "split", T0 + 30 * SECOND, None, number, former)
+
+
+def taken(rig: Rig, spec: JobSpec) -> bool | None:
+    """The verdict; the directory brings a change that is taken."""
+    verdict = rig.master.amendments.judge(spec)
+    if verdict:
+        rig.do(rig.master.spec_changed(spec, rig.now))
+    return verdict
+
+
+def test_of_two_changes_that_name_one_version_the_first_is_taken() -> None:
+    rig = Rig()
+    one, other = change(rig, 1), change(rig, 2)
+    assert one.number == other.number == next_spec_number(BALLOT, 1)
+    assert taken(rig, one) is True
+    assert taken(rig, other) is False
+    assert rig.state.schedule[-1].version == version_of(PLANS[1]).digest
+    assert taken(rig, replace(other, number=rig.master.amendments.next_number)) is False
+    assert taken(rig, change(rig, 2)) is True
+    assert rig.state.schedule[-1].version == version_of(PLANS[2]).digest
+
+
+def test_a_lost_verdict_is_given_again() -> None:
+    rig = Rig()
+    one = change(rig, 1)
+    assert taken(rig, one) is True
+    assert rig.master.amendments.judge(one) is True
+    assert taken(rig, change(rig, 2)) is True
+    assert rig.master.amendments.judge(one) is True
+    assert rig.state.schedule[-1].version == version_of(PLANS[2]).digest
+
+
+def test_of_two_changes_to_one_version_the_first_is_taken() -> None:
+    rig = Rig()
+    one, other = change(rig, 1), change(rig, 1)
+    other = replace(other, changes=(*other.changes[:-1], replace(other.changes[-1], asked_us=T0)))
+    assert taken(rig, one) is True
+    assert taken(rig, other) is False
+
+
+def test_a_refused_change_stays_refused_when_its_version_is_back() -> None:
+    rig = Rig()
+    first = rig.master.spec.versions[-1]
+    late = change(rig, 2)
+    assert taken(rig, change(rig, 1)) is True
+    assert taken(rig, late) is False
+    amendments = rig.master.amendments
+    back = changed(rig.master.spec, first, "split", T0 + 40 * SECOND, None, amendments.next_number)
+    assert taken(rig, back) is True
+    assert amendments.version == first.digest == late.changes[-1].former
+    assert taken(rig, late) is False
+
+
+def test_a_change_with_the_next_number_that_names_another_version_uses_the_number_up() -> None:
+    rig = Rig()
+    wrong = change(rig, 1, former="another")
+    assert taken(rig, wrong) is False
+    amendments = rig.master.amendments
+    assert amendments.next_number == wrong.number + 1
+    assert taken(rig, change(rig, 1, number=wrong.number)) is False
+    assert taken(rig, change(rig, 1)) is True
+
+
+def test_a_change_that_was_signed_for_an_earlier_master_is_refused() -> None:
+    rig = Rig()
+    former = next_spec_number((BALLOT[0] - 1, BALLOT[1]), 1)
+    assert taken(rig, change(rig, 1, number=former)) is False
+    assert taken(rig, change(rig, 1, number=former + (1 << 40))) is False
+
+
+def test_a_change_is_judged_when_all_changes_before_it_are_in_the_log() -> None:
+    rig = Rig(delayed=True)
+    assert taken(rig, change(rig, 1)) is None  # the master does not serve yet
+    rig.commit()
+    assert taken(rig, change(rig, 1)) is True
+    assert taken(rig, change(rig, 2)) is None
+    rig.commit()
+    assert taken(rig, change(rig, 2)) is True
+
+
+def test_a_change_without_a_history_is_refused() -> None:
+    rig = Rig()
+    assert taken(rig, replace(change(rig, 1), changes=())) is False
+
+
+# The control line and the lines that were reported.
+
+
+def reported(newest: int, watermark: int = T0 + SECOND) -> Rig:
+    """A master to which A has reported lines up to `newest`, and B none."""
+    rig = Rig()
+    rig.bundle({file(A): (0, 100, FIRST)}, [(T0 + SECOND, 1, 5)], watermark=watermark, newest=newest)
+    rig.bundle({file(B): (0, 0, FIRST)}, watermark=watermark, newest=0)
+    return rig
+
+
+def line_and_lane(rig: Rig) -> tuple[int, bool]:
+    """Where the line of a change at T0 + 30 s is, and whether it has a lane."""
+    assert taken(rig, change(rig, 1)) is True
+    (control,) = rig.take(Control)
+    return control.schedule[-1].from_us, control.lane_us > 0
+
+
+def test_a_control_line_is_past_all_lines_and_watermarks_that_were_reported() -> None:
+    at = T0 + 30 * SECOND
+    assert line_and_lane(reported(T0 + 2 * SECOND)) == (at, False)
+    assert line_and_lane(reported(at - 1)) == (at, False)
+    assert line_and_lane(reported(at)) == (at + 1, False)
+    assert line_and_lane(reported(at + SHIFT_US_MAX - 1)) == (at + SHIFT_US_MAX, False)
+    assert line_and_lane(reported(T0 + SECOND, watermark=at + SECOND)) == (at + SECOND + 1, False)
+
+
+def test_lines_with_wrong_or_unknown_times_are_read_again() -> None:
+    at = T0 + 30 * SECOND
+    assert line_and_lane(reported(at + SHIFT_US_MAX)) == (at, True)
+    assert line_and_lane(reported(NO_WATERMARK)) == (at, True)
+
+
+def test_rows_before_a_line_without_a_lane_stay_and_older_bundles_are_judged_by_their_latest_line() -> None:
+    rig = reported(T0 + 29 * SECOND)
+    former = rig.state.schedule
+    assert line_and_lane(rig)[1] is False
+    rig.bundle({file(A): (100, 200, 0)}, [(T0 + 29 * SECOND, 1, 5)], schedule=former, newest=T0 + 29 * SECOND)
+    assert rig.state.positions.position(file(A)).offset == 200  # type: ignore[union-attr]
+    late = T0 + 30 * SECOND
+    rig.bundle({file(A): (200, 300, 0)}, [(late, 1, 5)], schedule=former, newest=late)
+    assert rig.state.positions.position(file(A)).offset == 200  # type: ignore[union-attr]
+    assert len(rig.splits()) == 1
+    assert sum(rig.state.touched[former[0].version]) > 0
