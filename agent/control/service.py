@@ -32,7 +32,14 @@ from elf.errors import ElfError, PeerError, UsageError
 from elf.jobmaster.delivery.chunks import PAYLOAD_BYTES_MAX
 from elf.jobmaster.directory.directory import Directory
 from elf.jobmaster.directory.job_items import JobItems
-from elf.jobmaster.directory.job_spec import AgentAdvert, JobSpec, ballot_of, decode_agent, decode_job
+from elf.jobmaster.directory.job_spec import (
+    AgentAdvert,
+    JobSpec,
+    ballot_of,
+    decode_agent,
+    decode_job,
+    is_named,
+)
 from elf.srt.codec.wire import encode
 from elf.srt.messages.compression import decompress
 from elf.srt.messages.effects import Effect, Route
@@ -128,7 +135,7 @@ class ControlService:
         if isinstance(request, w.JobGet):
             if request.exists:
                 await self._wait_for_job(request.name)
-            yield self._job_held(request.name, request.columns)
+            yield self._job_held(request)
         elif isinstance(request, w.JobPut):
             yield self._put_job(request.item)
         elif isinstance(request, w.JobChange):
@@ -152,24 +159,26 @@ class ControlService:
 
     # Jobs.
 
-    def _job_held(self, name: str, columns: bool) -> w.JobHeld:
-        item = self._directory.get("job", job_id(name))
+    def _job_held(self, request: w.JobGet) -> w.JobHeld:
+        job = job_id(request.name)
         adverts = [advert for _, advert in self.adverts() if not advert.until_us]
         sources = Counter(source for advert in adverts for source in set(advert.sources))
         with_own = [advert for advert in adverts if advert.columns]
         schemas = {
             source: w.HeldSource(count, held_columns(with_own, source))
-            for source, count in (sources.items() if columns else ())
+            for source, count in (sources.items() if request.columns else ())
         }
+        taking = [advert for advert in adverts if is_named(advert.name, request.agents)]
         return w.JobHeld(
-            item,
+            self._directory.get("job", job),
             self._running(),
             tuple(sorted(sources)),
             tuple(sorted({sink for advert in adverts for sink in sinks_of(advert)})),
             self._host.clock_us(),
             self._host.is_signed,
             schemas,
-            JobItems(self._directory, job_id(name)).schedule(),
+            JobItems(self._directory, job).schedule(),
+            dict(Counter(source for advert in taking for source in set(advert.sources))),
         )
 
     def _put_job(self, item: Item) -> w.Done:
@@ -218,6 +227,7 @@ class ControlService:
         lines = [
             self._line(spec, adverts, failures.get(spec.id, ()), untimed.get(spec.id, 0))
             for spec in self.jobs()
+            if spec.trial is None
         ]
         return sorted(lines, key=lambda line: line.name)
 
@@ -241,7 +251,7 @@ class ControlService:
             spec.emit_us,
             spec.since_us,
             "" if spec.stopped else served_by,
-            sum(spec.source in advert.sources and not advert.until_us for advert in adverts.values()),
+            sum(spec.takes(advert.name, advert.sources) and not advert.until_us for advert in adverts.values()),
             () if spec.stopped else tuple(failing),
             0 if spec.stopped else untimed,
         )
@@ -256,7 +266,7 @@ class ControlService:
         changes = NewLines(self._directory, job)
         watcher = Watcher(job, self._host.node.id, number, self._host.node.parameters, self._new_store)
         with self._exchange(number, watcher) as exchange:
-            while not self._spec(name).stopped:
+            while not self._has_ended(self._spec(name)):
                 await self._drive(exchange)
                 if watcher.is_refused:
                     raise ElfError(f"job {name!r} has too many watchers already; end one of them")
@@ -271,7 +281,8 @@ class ControlService:
                             yield w.Published(decompress(part, PAYLOAD_BYTES_MAX), more=at < len(parts))
                         if not parts:
                             yield w.Published(encode(put))
-        yield w.Done(f"job {name} was stopped")
+        trial = self._spec(name).trial
+        yield w.Done(f"job {name} was stopped" if trial is None else f"the trial of job {trial.of} has ended")
 
     def _plans(self, job: JobId) -> dict[str, bytes]:
         item = self._directory.get("job", job)
@@ -284,12 +295,23 @@ class ControlService:
         number = next(self._numbers)
         survey: Survey[StatusReport] = Survey(StatusRequest(number), nodes_to_ask(node, adverts), MEMBERS_MAX)
         await self._ask_all(number, survey)
-        return status_of(node, adverts, survey, {spec.id: spec.name for spec in self.jobs()})
+        jobs = self.jobs()
+        return status_of(node, adverts, survey, {spec.id: spec.name for spec in jobs}, self._trials(jobs))
+
+    def _trials(self, jobs: Sequence[JobSpec]) -> tuple[w.TrialLine, ...]:
+        """The trials that run, by job; not the present versions that run beside them."""
+        return tuple(
+            w.TrialLine(trial.of, spec.versions[-1].digest, trial.version, trial.agents, trial.until_us)
+            for spec in sorted(jobs, key=lambda spec: spec.name)
+            if (trial := spec.trial) is not None
+            and not self._has_ended(spec)
+            and spec.versions[-1].digest != trial.version
+        )
 
     async def _tree(self, name: str) -> w.TreeNode:
         await self._wait_for_job(name)
         spec = self._spec(name)
-        if spec.stopped:
+        if self._has_ended(spec):
             raise UsageError(f"job {name} was stopped, so it has no tree")
         job = spec.id
         root = await self._master(job)
@@ -382,7 +404,11 @@ class ControlService:
         return decode_job(item)
 
     def _running(self) -> tuple[str, ...]:
-        return tuple(sorted(spec.name for spec in self.jobs() if not spec.stopped)[:NAMES_MAX])
+        running = (spec.name for spec in self.jobs() if not spec.stopped and spec.trial is None)
+        return tuple(sorted(running)[:NAMES_MAX])
+
+    def _has_ended(self, spec: JobSpec) -> bool:
+        return spec.has_ended(self._host.clock_us())
 
     @property
     def _directory(self) -> Directory:

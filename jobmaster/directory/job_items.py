@@ -34,7 +34,7 @@ class JobItems:
         item = self._directory.get("schedule", self._job)
         return None if item is None else decode_schedule(item)
 
-    def agents(self, source: str) -> list[tuple[NodeId, AgentAdvert]]:
-        """Agents that follow that source, or did until they left. O(agents of the mesh)."""
+    def agents(self, spec: JobSpec) -> list[tuple[NodeId, AgentAdvert]]:
+        """Agents that take part in the job, or did until they left. O(agents of the mesh)."""
         adverts = ((item.name, decode_agent(item)) for item in self._directory.items("agent"))
-        return [(node, advert) for node, advert in adverts if source in advert.sources]
+        return [(node, advert) for node, advert in adverts if spec.takes(advert.name, advert.sources)]

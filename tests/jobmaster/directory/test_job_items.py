@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
+from msgspec.structs import replace
+
 from elf.jobmaster.directory.directory import Directory
 from elf.jobmaster.directory.job_items import JobItems
 from elf.jobmaster.directory.job_spec import AgentAdvert, JobSpec, Version, ballot_item
@@ -44,5 +46,6 @@ def test_agents_are_those_that_follow_the_source() -> None:
     for node, advert in adverts.items():
         directory.put(advert.item(node), 0)
     items = JobItems(directory, spec(1).id)
-    assert items.agents("access") == [(A, adverts[A])]
-    assert sorted(items.agents("errors")) == [(A, adverts[A]), (B, adverts[B])]
+    assert items.agents(spec(1)) == [(A, adverts[A])]
+    errors = replace(spec(1), source="errors")
+    assert sorted(items.agents(errors)) == [(A, adverts[A]), (B, adverts[B])]
