@@ -58,6 +58,12 @@ def rollback_command(update: Update, agent: Path | None) -> str:
     return _change(update, former, held, _earlier(update, former), [], agent)
 
 
+def adopt(update: Update, version: Version, agent: Path | None) -> str:
+    """Make that version, of a trial, a running job's. Returns the text to print. Raises `ElfError`."""
+    former, held = _running(update, agent, "update")
+    return _change(update, former, held, version, [], agent)
+
+
 def running_job(name: str, agent: Path | None, *, columns: bool = False) -> tuple[JobSpec, w.JobHeld]:
     """A job, and what its agent knows of it. Raises UsageError if there is none."""
     check_asked(name)
@@ -72,6 +78,10 @@ def _running(update: Update, agent: Path | None, command: str) -> tuple[JobSpec,
     """The job, if it runs and has the expected version. Raises UsageError."""
     name = update.name
     former, held = running_job(name, agent, columns=True)
+    if former.trial is not None:
+        raise UsageError(
+            f"job {name} is a trial of job {former.trial.of}; end it with elf job abort {former.trial.of}, and start another one"
+        )
     if former.stopped:
         raise UsageError(
             f"job {name} was stopped, so there is nothing to {'change' if command == 'update' else 'roll back'}; start it with: "

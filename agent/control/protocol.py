@@ -117,8 +117,8 @@ class HeldSource(msgspec.Struct, frozen=True):
 class JobHeld(Answer, frozen=True, tag=True):
     """item: None if there never was such a job. names: of running jobs. sources, sinks: what agents offer. now_us: the
     agent's clock. signed: whether the mesh takes signed jobs only. schemas: of the sources, if requested. schedule: the job's
-    control lines, as a master announced them last; None if the job was never changed. named: source -> how many agents that follow
-    it have a name that matches a requested pattern."""
+    control lines, as a master announced them last; None if the job was never changed. named: source -> how many of the agents
+    that follow it have a requested name."""
 
     item: Item | None
     names: tuple[str, ...]
@@ -244,8 +244,8 @@ class Member(msgspec.Struct, frozen=True):
 
 
 class TrialLine(msgspec.Struct, frozen=True):
-    """A trial that runs: of which job, its version, and the version that it is compared with; patterns of agents' names, none: all
-    agents; until when."""
+    """A trial that runs: of which job, its version, and the version that it is compared with; patterns of the names of its
+    agents, none: all; until when."""
 
     job: str
     version: str

@@ -251,7 +251,9 @@ class ControlService:
             spec.emit_us,
             spec.since_us,
             "" if spec.stopped else served_by,
-            sum(spec.takes(advert.name, advert.sources) and not advert.until_us for advert in adverts.values()),
+            sum(
+                spec.takes(advert.name, advert.sources) and not advert.until_us for advert in adverts.values()
+            ),
             () if spec.stopped else tuple(failing),
             0 if spec.stopped else untimed,
         )

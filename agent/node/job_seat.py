@@ -85,7 +85,9 @@ class JobSeat:
         self.takeovers = 0
         """How often this node began to serve the job."""
         self.worker: DeltaWorker | None = None
-        if works or (former is not None and former.worker is not None):  # whose numbers a later worker continues
+        if works or (
+            former is not None and former.worker is not None
+        ):  # whose numbers a later worker continues
             self.worker = DeltaWorker(self.job, me, life, parameters, lambda: self.reducer.has_room)
         self._term = Term(spec.trial.until_us) if spec.trial is not None else None
         self._life, self._instance = life, instance
@@ -132,8 +134,8 @@ class JobSeat:
         self.succession.restore([Promise(former.succession.highest)])
 
     def _gather(self) -> None:
-        cores = (self.tree, self.reducer, self.worker, self.succession, self.offering, self.master, self._term)
-        self.cores = tuple(core for core in cores if core is not None)
+        tree, log, term = (self.tree, self.reducer), (self.succession, self.offering), self._term
+        self.cores = tuple(core for core in (*tree, self.worker, *log, self.master, term) if core is not None)
         self._flow = (self.reducer,) if self.worker is None else (self.reducer, self.worker)
         self.is_stirred = True
 
@@ -213,9 +215,7 @@ class JobSeat:
         self.is_stirred = True
         spec, known = self._held.spec(self.spec), self.spec
         self.spec = spec or known
-        if spec is None or spec.has_ended(now):
-            return self._stop(now)
-        if spec.trial != known.trial:  # another trial, of other agents maybe: it gets a new seat
+        if spec is None or spec.has_ended(now) or self._is_another_trial(known):
             return self._stop(now)
         if self.master is not None:
             if spec is not known:
@@ -224,6 +224,11 @@ class JobSeat:
                 effects += self.master.serve_sinks(self._lakes.sinks, now, fresh)
         effects += self._note_ballot(self._held.ballot(), now)
         return effects + self._note_agents(now)
+
+    def _is_another_trial(self, known: JobSpec) -> bool:
+        """Rule Trials*: the next trial under a name may be of other agents and times, so it gets a new seat and a new log, also
+        at a node that has not heard of the end of the former one."""
+        return self.spec.trial != known.trial
 
     def _note_agents(self, now: int) -> list[Effect]:
         if self.master is None:

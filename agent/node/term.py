@@ -1,4 +1,4 @@
-"""The term of a trial: the time at which it ends by itself."""
+"""The term of a trial: the time at which it ends by itself, at each node (rule Trials*)."""
 
 from __future__ import annotations
 

@@ -35,6 +35,6 @@ class JobItems:
         return None if item is None else decode_schedule(item)
 
     def agents(self, spec: JobSpec) -> list[tuple[NodeId, AgentAdvert]]:
-        """Agents that take part in the job, or did until they left. O(agents of the mesh)."""
+        """Rule Trials*: agents that take part in the job, or did until they left. O(agents of the mesh)."""
         adverts = ((item.name, decode_agent(item)) for item in self._directory.items("agent"))
         return [(node, advert) for node, advert in adverts if spec.takes(advert.name, advert.sources)]

@@ -53,9 +53,9 @@ PATTERNS_MAX = 16
 
 
 class Trial(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What makes a job a trial: it is compared with version `version` of the job `of`. agents: patterns of names, as of a shell
-    (`*`, `?`, `[…]`); only agents whose names match one take part; none: all do. until_us: then it ends by itself, by each agent's
-    clock."""
+    """What makes a job a trial: it is compared with version `version` of the job `of`. agents: patterns of names, as a shell has
+    them (`*`, `?`, `[…]`); only agents whose names match one take part; none: all do. until_us: then it ends by itself, by the
+    clock of each agent."""
 
     of: Name
     version: Annotated[str, Meta(min_length=1, max_length=64)]

@@ -1,13 +1,14 @@
 """Compares the windows of a job with those of its trial: final windows of the same times, row by row. Pure.
 
-Rows are joined by the group keys of the two queries, by their names. If the queries have other keys, or do not select all of them,
-no row is joined: all rows of one stand before all rows of the other.
+Rows are joined by the group keys of the two queries, by their names. If the queries have different keys, or do not select all of
+them, no row is joined: all rows of one stand before all rows of the other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
+from math import isnan
 from typing import Any, NamedTuple
 
 from elf.jobmaster.plan.plan import Column, Plan
@@ -28,8 +29,8 @@ class Sides(NamedTuple):
 
 
 class Row(NamedTuple):
-    """keys: of the group. now, tried: its other values; None if that side has no such row. difference: column -> the trial's value
-    less the present one, of numbers that both have."""
+    """keys: of the group. now, tried: its other values; None if that side has no such row. difference: column -> the trial's
+    value less the present one, of numbers that both have."""
 
     keys: Values
     now: Values | None
@@ -91,12 +92,8 @@ class Comparison:
 
     def _compared(self, now: Window, tried: Window) -> Compared:
         one, other = self._shapes
-        return Compared(
-            Sides(now, tried),
-            dict(one.keys.keys() | other.keys.keys()) if one.keys != other.keys else dict(one.keys),
-            dict([*one.columns, *(each for each in other.columns if each not in one.columns)]),
-            list(self._rows(now, tried)),
-        )
+        keys, columns = dict([*one.keys, *other.keys]), dict([*one.columns, *other.columns])
+        return Compared(Sides(now, tried), keys, columns, list(self._rows(now, tried)))
 
     def _rows(self, now: Window, tried: Window) -> Iterator[Row]:
         one = [self._shapes.now.split(row) for row in now.rows]
@@ -109,7 +106,9 @@ class Comparison:
         for keys, values in one:
             theirs = left.pop(_identity(keys), None)
             yield Row(keys, values, theirs, _difference(values, theirs or {}))
-        yield from (Row(keys, None, left[_identity(keys)], {}) for keys, _ in other if _identity(keys) in left)
+        yield from (
+            Row(keys, None, left[_identity(keys)], {}) for keys, _ in other if _identity(keys) in left
+        )
 
     @property
     def _are_joinable(self) -> bool:
@@ -120,7 +119,9 @@ class Comparison:
 
 def _identity(keys: Values) -> tuple[Any, ...]:
     """Equal for equal groups. NaN, which is not equal to itself, is one group."""
-    return tuple("NaN" if value != value else value for _, value in sorted(keys.items()))
+    return tuple(
+        "NaN" if isinstance(value, float) and isnan(value) else value for _, value in sorted(keys.items())
+    )
 
 
 def _difference(now: Values, tried: Values) -> dict[str, Number]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Mapping
+from decimal import Decimal
 from typing import Any
 
 import msgspec
@@ -19,11 +20,11 @@ NONE = "-"
 _json = msgspec.json.Encoder(decimal_format="number")
 
 
-def as_table(compared: Compared) -> str:
+def as_table(job: str, compared: Compared) -> str:
     """The two windows' figures, and a table: the keys, then of each other column both values and the difference."""
     now, tried = compared.windows
     assert now.start is not None
-    lines = [f"── {escape(now.job)} · {span(now.start, now.end or now.start)} ──", *_figures(now, tried)]
+    lines = [f"── {escape(job)} · {span(now.start, now.end or now.start)} ──", *_figures(now, tried)]
     width = os.get_terminal_size().columns if sys.stdout.isatty() else None
     cells = [tuple(_cells(compared, row)) for row in compared.rows[:ROWS_SHOWN]]
     lines += table(list(_columns(compared)), cells, width=width)
@@ -71,14 +72,17 @@ def _cell(kind: str, values: Mapping[str, Any] | None, name: str) -> str:
 def _signed(difference: Number | None) -> str:
     if difference is None:
         return NONE
-    return "0" if difference == 0 else f"{difference:+f}" if not isinstance(difference, int) else f"{difference:+}"
+    if difference == 0:
+        return "0"
+    return f"{difference:+f}" if isinstance(difference, Decimal) else f"{difference:+}"
 
 
-def as_json(compared: Compared) -> str:
+def as_json(job: str, compared: Compared) -> str:
     """One line."""
     now, tried = compared.windows
     kinds = {**compared.keys, **compared.columns}
     value = {
+        "job": job,
         "start_us": now.start,
         "end_us": now.end,
         "now": _window(now),

@@ -148,7 +148,8 @@ class Oracle:
     def narrow(self, job: JobId, servers: Iterable[Server]) -> None:
         """Of that job only the lines of these servers are part."""
         self._narrow[job] = one = Oracle(servers, self._keys)
-        one.gone, one.returned, one.doubled, one.were_away = self.gone, self.returned, self.doubled, self.were_away
+        one.gone, one.returned, one.doubled = self.gone, self.returned, self.doubled
+        one.were_away = self.were_away
         one.last, one.forgotten, one.came_back = self.last, self.forgotten, self.came_back
         one.lateness_us, one.keep_us = self.lateness_us, self.keep_us
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from elf.agent.node.job_seat import JobSeat
 from elf.agent.simulator.run import Run, simulate
 from elf.agent.simulator.scenario import scenario as s
 from elf.agent.simulator.scenario.scenario import Job, Scenario
@@ -52,7 +53,9 @@ def test_an_agent_that_joins_later_and_matches_takes_part() -> None:
     joins = (s.Join(at_us=5 * SECOND, host=5, backlog_us=0), s.Join(at_us=5 * SECOND, host=6, backlog_us=0))
     violation, puts, _ = puts_of(replace(CALM, faults=joins, trouble_us=12 * SECOND))
     assert violation == ""
-    expected = [put.agents_expected for put in sorted(puts, key=lambda put: put.start) if put.status != "open"]
+    expected = [
+        put.agents_expected for put in sorted(puts, key=lambda put: put.start) if put.status != "open"
+    ]
     assert (expected[0], expected[-1]) == (2, 3)
 
 
@@ -72,8 +75,14 @@ def test_a_trial_ends_by_itself_at_every_node(coded: type[Disk] | None) -> None:
     assert simulate(scenario, coded=coded).violation == ""
 
 
-def test_another_trial_of_the_name_has_its_own_agents() -> None:
+@pytest.mark.parametrize("is_broken", [False, True])
+def test_another_trial_of_the_name_has_its_own_agents(
+    monkeypatch: pytest.MonkeyPatch, is_broken: bool
+) -> None:
     """The nodes get the next one's spec without an end of the former one."""
+    if is_broken:
+        monkeypatch.setattr(JobSeat, "_is_another_trial", lambda *about: False)
+
     def prepare(run: Run) -> None:
         spec = run.specs[1]
         assert spec.trial is not None
@@ -90,4 +99,5 @@ def test_another_trial_of_the_name_has_its_own_agents() -> None:
 
         run.world.at(6 * SECOND, change)
 
-    assert simulate(replace(CALM, trouble_us=12 * SECOND), prepare=prepare).violation == ""
+    scenario = replace(CALM, trouble_us=12 * SECOND, rest_us=20 * SECOND)
+    assert bool(simulate(scenario, prepare=prepare).violation) == is_broken
