@@ -44,7 +44,7 @@ def show_command(name: str, output: str | None, agent: Path | None) -> str:
 
     spec, held = running_job(name, agent)
     values = _job(spec, held.schedule, held.now_us)
-    values["trial"] = trial = running_line(spec, agent)
+    values["trial"] = trial = running_line(spec, held.now_us, agent)
     if not is_table(output):
         return as_json(values)
     rows = [

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from elf.agent.commands.trial.trial import SLOTS
 from elf.agent.control import protocol as w
 from elf.typer_cli import app
 from tests.rigs.agents.mesh_rig import SQL, Fleet, wait_until
@@ -75,7 +76,7 @@ def wait_for_one_job(fleet: Fleet) -> None:
         )
 
     wait_until(is_alone, "something of the trial is left")
-    assert "hits~try" in refused(fleet, "mesh", "tree", "hits~try")
+    assert "hits~try1" in refused(fleet, "mesh", "tree", "hits~try1")
 
 
 @pytest.mark.process
@@ -90,7 +91,7 @@ def test_a_trial_on_some_agents_is_compared_and_promoted(fleet: Fleet) -> None:
         ]
         assert "trial of job hits: version" in fleet.elf("mesh", "status", "--output", "table")
         assert "job hits has a trial already" in refused(fleet, "job", "try", "hits", "--sql", ERRORS, at=1)
-        assert "is a trial of job hits" in refused(fleet, "job", "update", "hits~try", "--sql", SQL)
+        assert "is a trial of job hits" in refused(fleet, "job", "update", "hits~try1", "--sql", SQL)
         windows += compared(fleet, "--windows", "1", at=2)  # the display again, at another agent
         said = fleet.elf("job", "promote", "hits", at=1)
     assert f"version {trial['version']} is in force" in said
@@ -146,8 +147,11 @@ def test_what_is_no_trial_is_refused(fleet: Fleet) -> None:
     for options, said in refusals.items():
         assert said in refused(fleet, "job", "try", "hits", *options)
     assert "no job is called 'nobody'" in refused(fleet, "job", "try", "nobody", "--sql", SQL)
+    for number in range(SLOTS + 2):
+        fleet.elf("job", "try", "hits", "--sql", ERRORS, "--on", f"a{number % 3}", "--windows", "0")
+        fleet.elf("job", "abort", "hits")
     fleet.elf("job", "try", "hits", "--sql", ERRORS, "--windows", "0")
     fleet.elf("job", "update", "hits", "--sql", ERRORS.replace("400", "500"))
     assert "--expect-version: job hits has version" in refused(fleet, "job", "promote", "hits")
     fleet.elf("job", "stop", "hits")
-    assert not any(agent.ask(w.MeshStatus()).trials for agent in fleet.agents[:1])
+    assert fleet.agents[0].ask(w.MeshStatus()).trials == ()

@@ -1,13 +1,15 @@
 """`elf job try`, `promote` and `abort`: a query runs beside a job, as a hidden job of its own, before it replaces the job's.
 
-A trial of the job NAME is the job NAME~try; on some agents only (`--on`), the job's present version runs on the same agents too,
-as NAME~now. Users cannot give such names.
+A trial of the job NAME is the job NAME~try1; with `--on`, the job's present version runs on the same agents, as NAME~now1. Users
+cannot give such names. The next trial has the next number, up to `SLOTS`, then that of the oldest one: so what is left of a trial
+at an agent that was down when it ended does not meet the next one, which may be of other agents.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from time import monotonic, sleep
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -26,6 +28,9 @@ from elf.jobmaster.log.schedule import plan_of
 from elf.jobmaster.plan.plan import Plan
 
 TRY, NOW = "~try", "~now"
+SLOTS = 4
+RUMOR_S, LOOK_S = 1.5, 0.1
+"""How long, and how often, a command looks for a trial that may have been started at another agent."""
 SPAN_US_MAX = 86_400_000_000
 NO_WINDOWS = "a trial compares final windows; without one there is nothing to compare; add GROUP BY window(time, '1 minute')"
 
@@ -51,10 +56,29 @@ class Running(NamedTuple):
 
 def start_trial(new: NewTrial, agent: Path | None) -> Running:
     """Start a trial. Raises `ElfError`, also if one runs."""
-    sql = new.sql or ""
     former, held = _job(new, agent)
-    plan, notes = compiled(NewJob(new.name, sql), held)
-    version, present = version_of(plan, sql), former.versions[-1]
+    version, notes = _version(new, former, held)
+    trials = _trials(new.name, agent)
+    for tried in trials.values():
+        if not tried.has_ended(held.now_us):
+            raise _runs_already(new.name, tried)
+    slot = _free_slot(trials)
+    before = {TRY: trials.get(slot), NOW: _held(f"{new.name}{NOW}{slot}", agent)}
+    since_us = max([held.now_us, *(each.since_us for each in before.values() if each is not None)])
+    trial = Trial(new.name, former.versions[-1].digest, new.on, since_us + _span_us(new.span))
+    versions = {NOW: former.versions[-1], TRY: version} if new.on else {TRY: version}
+    for suffix, each in versions.items():  # the one that other agents look for comes last
+        spec = _spec(former, f"{new.name}{suffix}{slot}", each, before[suffix], trial, since_us)
+        put_job(agent, signed(spec, new.keys, held.signed, "try a change of"))
+    for note in notes:
+        say(note)
+    return _running(spec, former)
+
+
+def _version(new: NewTrial, former: JobSpec, held: w.JobHeld) -> tuple[Version, Sequence[str]]:
+    """The version to try, and notices. Raises UsageError, QueryError."""
+    plan, notes = compiled(NewJob(new.name, new.sql or ""), held)
+    version, present = version_of(plan, new.sql or ""), former.versions[-1]
     if plan.source != former.source:
         raise UsageError(
             f"--sql: job {new.name} reads the source {former.source}, this query reads {plan.source}: that is another job; start "
@@ -66,26 +90,15 @@ def start_trial(new: NewTrial, agent: Path | None) -> Running:
         raise UsageError(
             f"--sql: job {new.name} has this query already, as version {present.digest}; nothing to try"
         )
-    before = [_held(each, agent) for each in (f"{new.name}{TRY}", f"{new.name}{NOW}")]
-    if before[0] is not None and not before[0].has_ended(held.now_us):
-        raise _runs_already(new.name, before[0])
-    since_us = max(held.now_us, *(each.since_us for each in before if each is not None), 0)
-    trial = Trial(new.name, present.digest, new.on, since_us + _span_us(new.span))
-    texts = ((TRY, version, before[0]), (NOW, present, before[1]))[: 2 if new.on else 1]
-    specs = [
-        _spec(former, f"{new.name}{suffix}", each, last, trial, since_us) for suffix, each, last in texts
-    ]
-    for spec in reversed(specs):  # the one that other agents look for comes last
-        put_job(agent, signed(spec, new.keys, held.signed, "try a change of"))
-    for note in notes:
-        say(note)
-    return _running(specs[0], former)
+    return version, notes
 
 
 def _job(new: NewTrial, agent: Path | None) -> tuple[JobSpec, w.JobHeld]:
     """The job, which runs. Raises UsageError."""
     check_asked(new.name)
-    if len(new.on) > PATTERNS_MAX or any(not 0 < len(each) <= NAME_MAX for each in new.on):
+    if len(new.on) > PATTERNS_MAX or any(
+        not 0 < len(each) <= NAME_MAX or not each.isprintable() for each in new.on
+    ):
         raise UsageError(f"--on: expected at most {PATTERNS_MAX} names or patterns like 'web-1*'")
     _span_us(new.span)
     with connect(agent) as control:
@@ -145,10 +158,25 @@ def _spec(
     return started(spec)
 
 
-def _held(name: str, agent: Path | None, *, exists: bool = False) -> JobSpec | None:
+def _held(name: str, agent: Path | None) -> JobSpec | None:
     with connect(agent) as control:
-        held = held_job(control, name, exists=exists)
+        held = held_job(control, name)
     return decode_job(held.item) if held.item is not None else None
+
+
+def _trials(name: str, agent: Path | None) -> dict[int, JobSpec]:
+    """The job's trials that the asked agent knows, by their numbers, whether they run or have ended."""
+    held = {slot: _held(f"{name}{TRY}{slot}", agent) for slot in range(1, SLOTS + 1) if is_name(name)}
+    return {slot: spec for slot, spec in held.items() if spec is not None and spec.trial is not None}
+
+
+def _free_slot(trials: dict[int, JobSpec]) -> int:
+    unused = [slot for slot in range(1, SLOTS + 1) if slot not in trials]
+    return min(unused, default=0) or min(trials, key=lambda slot: trials[slot].since_us)
+
+
+def _newest(trials: dict[int, JobSpec]) -> JobSpec | None:
+    return max(trials.values(), key=lambda spec: spec.since_us, default=None)
 
 
 def _runs_already(name: str, spec: JobSpec) -> UsageError:
@@ -171,13 +199,21 @@ def _running(spec: JobSpec, job: JobSpec) -> Running:
             f"job {job.name} no longer has version {spec.trial.version}, with which its trial is compared; end that with elf job "
             f"abort {job.name}"
         )
-    return Running(spec, spec.trial, present, f"{job.name}{NOW}" if spec.trial.agents else job.name)
+    return Running(spec, spec.trial, present, _now_name(spec.name) if spec.trial.agents else job.name)
+
+
+def _now_name(name: str) -> str:
+    """Of the job that runs beside that trial."""
+    return name.replace(TRY, NOW)
 
 
 def running_trial(name: str, agent: Path | None) -> Running:
     """The job's trial. Raises UsageError if none runs."""
     job, held = running_job(name, agent)
-    spec = _held(f"{name}{TRY}", agent, exists=True)
+    until_s, spec = monotonic() + RUMOR_S, _newest(_trials(name, agent))
+    while (spec is None or spec.has_ended(held.now_us)) and monotonic() < until_s:
+        sleep(LOOK_S)
+        spec = _newest(_trials(name, agent))
     if spec is None or spec.stopped:
         raise UsageError(f"job {name} has no trial; start one with: elf job try {name} --sql SQL")
     if spec.has_ended(held.now_us):
@@ -187,14 +223,10 @@ def running_trial(name: str, agent: Path | None) -> Running:
     return _running(spec, job)
 
 
-def running_line(job: JobSpec, agent: Path | None) -> w.TrialLine | None:
+def running_line(job: JobSpec, now_us: int, agent: Path | None) -> w.TrialLine | None:
     """The job's trial, if one runs as far as the asked agent knows. Raises ElfError."""
-    if not is_name(job.name):
-        return None
-    with connect(agent) as control:
-        held = held_job(control, f"{job.name}{TRY}")
-    spec = decode_job(held.item) if held.item is not None else None
-    if spec is None or spec.trial is None or spec.has_ended(held.now_us):
+    spec = _newest(_trials(job.name, agent))
+    if spec is None or spec.trial is None or spec.has_ended(now_us):
         return None
     trial = spec.trial
     return w.TrialLine(trial.of, spec.versions[-1].digest, trial.version, trial.agents, trial.until_us)
@@ -221,9 +253,10 @@ def abort_command(name: str, keys: Path | None, agent: Path | None) -> str:
 
 def end_trial(name: str, keys: Path | None, agent: Path | None) -> None:
     """Stop the hidden jobs of that job's trial, if they run. Raises `ElfError`."""
-    for suffix in (TRY, NOW) if is_name(name) else ():
+    trials = [spec.name for spec in _trials(name, agent).values()]
+    for each in (*trials, *map(_now_name, trials)):
         with connect(agent) as control:
-            held = held_job(control, f"{name}{suffix}")
+            held = held_job(control, each)
         spec = decode_job(held.item) if held.item is not None else None
         if spec is not None and not spec.has_ended(held.now_us):
             ended = replace(spec, number=spec.number + 1, stopped=True)
