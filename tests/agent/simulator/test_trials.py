@@ -10,6 +10,7 @@ from elf.agent.simulator.run import Run, simulate
 from elf.agent.simulator.scenario import scenario as s
 from elf.agent.simulator.scenario.scenario import Job, Scenario
 from elf.agent.simulator.world.disk import Disk
+from elf.agent.simulator.world.network import Weather
 from elf.jobmaster.directory.job_spec import JobSpec
 from elf.srt.messages.results import Put
 from tests.rigs.quick import QUICK
@@ -73,6 +74,17 @@ def test_a_trial_ends_by_itself_at_every_node(coded: type[Disk] | None) -> None:
     away = s.Crash(at_us=5 * SECOND, until_us=7 * SECOND, target="host", host=2)
     scenario = replace(CALM, jobs=jobs, faults=(away,), skews=(0, 700_000, -700_000))
     assert simulate(scenario, coded=coded).violation == ""
+
+
+@pytest.mark.parametrize("seed", [2, 6, 7])
+def test_a_trial_follows_another_one_while_a_host_is_down(seed: int) -> None:
+    """They have different names: with one name, what that host has of the former one would meet the next one."""
+    former = replace(SOME, until_us=6 * SECOND)
+    later = replace(SOME, agents=("web[134]",), start_us=6 * SECOND, line_us=6 * SECOND)
+    away = s.Crash(at_us=5_500_000, until_us=7 * SECOND, target="host", host=seed % 5)
+    jobs, weather = (JOB, former, later), Weather(loss=0.05, straggle=0.2, straggle_us=400_000)
+    scenario = replace(CALM, seed=seed, jobs=jobs, faults=(away,), weather=weather, trouble_us=12 * SECOND)
+    assert simulate(scenario).violation == ""
 
 
 @pytest.mark.parametrize("is_broken", [False, True])
