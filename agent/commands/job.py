@@ -177,8 +177,10 @@ def list_command(output: str | None, agent: Path | None) -> str:
     return job_table(answer.jobs) if is_table(output) else as_json(answer.jobs)
 
 
-def held_job(control: Control, name: str, *, exists: bool = False, columns: bool = False) -> w.JobHeld:
-    answer = control.one(w.JobGet(name, exists, columns))
+def held_job(
+    control: Control, name: str, *, exists: bool = False, columns: bool = False, agents: tuple[str, ...] = ()
+) -> w.JobHeld:
+    answer = control.one(w.JobGet(name, exists, columns, agents))
     assert isinstance(answer, w.JobHeld)
     return answer
 

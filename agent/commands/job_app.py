@@ -216,6 +216,69 @@ def job_rollback(
     typer.echo(rollback_command(update, agent))
 
 
+@job_app.command("try")
+def job_try(
+    name: JobName,
+    sql: Annotated[
+        str | None,
+        typer.Option(metavar="SQL", help="The question to try.", show_default="see the trial that runs"),
+    ] = None,
+    on: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--on",
+            metavar="PATTERN",
+            help="Only agents with such names, like 'web-1*'; the present question runs there too, to compare with. Repeatable.",
+        ),
+    ] = None,
+    span: Annotated[
+        str, typer.Option("--for", metavar="SPAN", help="How long; then the trial ends by itself.")
+    ] = "10m",
+    windows: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="End the display after N windows; 0: show none.")
+    ] = None,
+    output: ListOutput = None,
+    keys: OperatorKeys = None,
+    agent: Agent = None,
+) -> None:
+    """Run a question beside a job, and compare their windows.
+
+    The job is not changed. Ctrl-C ends only the display. End the trial with elf job promote or elf job abort.
+    """
+    from elf.agent.commands.trial.trial import NewTrial
+    from elf.agent.commands.trial.watch import try_command
+
+    new = NewTrial(name, sql, tuple(on or ()), span, keys)
+    raise typer.Exit(try_command(new, windows, output.value if output else None, agent))
+
+
+@job_app.command("promote")
+def job_promote(
+    name: JobName,
+    at: ChangeAt = At.now,
+    dry_run: DryRun = False,
+    keys: OperatorKeys = None,
+    agent: Agent = None,
+) -> None:
+    """Give a job the question of its trial, and end the trial.
+
+    Refused if the job was changed since the trial began.
+    """
+    from elf.agent.commands.job_change import Update
+    from elf.agent.commands.trial.trial import promote_command
+
+    update = Update(name, at=at.value, dry_run=dry_run, keys=keys)
+    typer.echo(promote_command(update, agent))
+
+
+@job_app.command("abort")
+def job_abort(name: JobName, keys: OperatorKeys = None, agent: Agent = None) -> None:
+    """End the trial of a job; the job stays as it is."""
+    from elf.agent.commands.trial.trial import abort_command
+
+    typer.echo(abort_command(name, keys, agent))
+
+
 @job_app.command("history")
 def job_history(name: JobName, output: ListOutput = None, agent: Agent = None) -> None:
     """The versions of a job, oldest first."""
@@ -281,8 +344,10 @@ def job_apply(
 def job_stop(name: JobName, keys: OperatorKeys = None, agent: Agent = None) -> None:
     """Stop a job everywhere; its open windows are dropped."""
     from elf.agent.commands.job import stop_command
+    from elf.agent.commands.trial.trial import end_trial
 
     typer.echo(stop_command(name, keys, agent))
+    end_trial(name, keys, agent)
 
 
 @job_app.command("list")

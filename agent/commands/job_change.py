@@ -148,6 +148,11 @@ def _set(update: Update, former: JobSpec, held: w.JobHeld) -> _Made:
     return _Made(version_of(plan, last.text))
 
 
+def adopt(update: Update, version: Version, agent: Path | None) -> str:
+    """Make that version, of a trial, a running job's. Returns the text to print. Raises `ElfError`."""
+    return _until_taken(update, agent, lambda update, former, held: _Made(version))
+
+
 def running_job(name: str, agent: Path | None, *, columns: bool = False) -> tuple[JobSpec, w.JobHeld]:
     """A job, and what its agent knows of it. Raises UsageError if there is none."""
     check_asked(name)
@@ -162,6 +167,10 @@ def _running(update: Update, agent: Path | None, refused: w.Refused | None) -> t
     """The job, if it runs and has the expected version. refused: what its master told. Raises UsageError."""
     name = update.name
     former, held = running_job(name, agent, columns=update.new is not None)
+    if former.trial is not None:
+        raise UsageError(
+            f"job {name} is a trial of job {former.trial.of}; end it with elf job abort {former.trial.of}, and start another one"
+        )
     if former.stopped:
         raise UsageError(
             f"job {name} was stopped, so there is nothing to {'roll back' if update.is_rollback else 'change'}; start it with: "

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from elf.agent.commands.job_change import running_job
-from elf.agent.commands.mesh_text import as_json, is_table, table_of, time_text
+from elf.agent.commands.mesh_text import as_json, is_table, table_of, time_text, trial_text
 from elf.agent.config import units
 from elf.agent.config.job_file import job_text
 from elf.jobmaster.directory.job_spec import JobSpec
@@ -54,14 +54,20 @@ def _short(text: str) -> str:
 
 def show_command(name: str, output: str | None, agent: Path | None) -> str:
     """A job as it is now, as text, or as the job file that starts it again. Raises `ElfError`."""
+    from elf.agent.commands.trial.trial import running_line
+
     spec, held = running_job(name, agent)
     if output == "file":
         return job_text(spec)
-    values = _job(spec, held.schedule)
+    values = _job(spec, held.schedule, held.now_us)
+    values["trial"] = trial = running_line(spec, held.now_us, agent)
     if not is_table(output):
         return as_json(values)
     rows = [
-        ("job", escape(spec.name)),
+        (
+            "job",
+            escape(spec.name) + (f", a trial of {escape(spec.trial.of)}" if spec.trial is not None else ""),
+        ),
         ("state", values["state"]),
         ("version", values["version"]),
         ("in force", f"from {_time(values['from_us'])} on" if values["from_us"] else "not yet"),
@@ -73,17 +79,18 @@ def show_command(name: str, output: str | None, agent: Path | None) -> str:
         ("sinks", escape(", ".join(spec.sinks)) or "none"),
         ("folder", escape(spec.label) or "none"),
         *((("values", values_text(values["parameters"])),) if values["parameters"] else ()),
+        *([("trial", trial_text(trial).partition(": ")[2])] if trial is not None else []),
         ("query", escape(" ".join(spec.versions[-1].text.split()))),
     ]
     return "\n".join(f"{title:<10}{text}" for title, text in rows)
 
 
-def _job(spec: JobSpec, known: KnownSchedule | None) -> dict[str, Any]:
+def _job(spec: JobSpec, known: KnownSchedule | None, now_us: int) -> dict[str, Any]:
     last = spec.versions[-1]
     step = history(spec, known)[-1]
     return {
         "name": spec.name,
-        "state": "stopped" if spec.stopped else "running",
+        "state": "stopped" if spec.has_ended(now_us) else "running",
         "version": last.digest,
         "from_us": step.from_us,
         "number": spec.number,

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from elf.agent.config import units
-from elf.agent.control.protocol import JobLine, Member, Status, TreeNode
+from elf.agent.control.protocol import JobLine, Member, Status, TreeNode, TrialLine
 from elf.jobmaster.values.conversion import timestamp_text
 from elf.jobmaster.windows.result import ColumnInfo
 from elf.sinks.console.cells import escape
@@ -75,9 +75,19 @@ def status_table(status: Status) -> str:
     lines = [table_of(columns, rows)]
     if status.not_asked:
         lines.append(f"{status.not_asked:,} more members, which were not asked")
+    lines += [trial_text(trial) for trial in status.trials]
     lines += [_memory_line(member) for member in status.members if member.id == status.me and member.memory]
     lines += [f"problem: {escape(problem)}" for problem in status.problems]
     return "\n".join(lines)
+
+
+def trial_text(trial: TrialLine) -> str:
+    """A trial that runs, as a line."""
+    agents = ", ".join(trial.agents) or "all agents"
+    return (
+        f"trial of job {escape(trial.job)}: version {escape(trial.version)} beside {escape(trial.compared_with)}, on "
+        f"{escape(agents)}, until {time_text(trial.until_us)} UTC"
+    )
 
 
 def _member_row(member: Member, is_me: bool) -> tuple[Any, ...]:

@@ -37,7 +37,7 @@ def watch_command(name: str, windows: int | None, output: str | None, agent: Pat
     with stop_on_signals() as stop, connect(agent) as control:
         sink = new_console(output or "auto", meta=True)
         try:
-            _follow(_windows(control, name, stop), sink, windows)
+            _follow(windows_of(control, name, stop), sink, windows)
         finally:
             sink.close()
     return stop.exit_code
@@ -65,7 +65,7 @@ def _follow(windows: Iterator[Window | str | None], sink: Sink, count: int | Non
             return
 
 
-def _windows(control: Control, name: str, stop: Stop) -> Iterator[Window | str | None]:
+def windows_of(control: Control, name: str, stop: Stop) -> Iterator[Window | str | None]:
     """Windows; None when no more has come yet; a text where the job's version changes, and at the end of the job."""
     plans: dict[str, Plan] = {}
     first: Put | None = None  # the first part of a window: its fields hold for all parts

@@ -9,10 +9,12 @@ or `Failed`.
 from __future__ import annotations
 
 import struct
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
-from elf.jobmaster.directory.job_spec import Change, Name
+from elf.jobmaster.directory.job_spec import PATTERNS_MAX, Change, Name
 from elf.jobmaster.directory.known_schedule import KnownSchedule
 from elf.srt.messages.messages import Item
 
@@ -29,11 +31,12 @@ class Request(msgspec.Struct, frozen=True, tag=True):
 
 class JobGet(Request, frozen=True, tag=True):
     """One job as the directory has it, and the facts that a new job needs. Answer: `JobHeld`. exists: the job was started at
-    some agent, so wait a moment until it is known here. columns: also those of all sources."""
+    some agent, so wait a moment until it is known here. columns: also those of all sources. agents: patterns of names."""
 
     name: Name
     exists: bool = False
     columns: bool = False
+    agents: Annotated[tuple[Name, ...], Meta(max_length=PATTERNS_MAX)] = ()
 
 
 class JobPut(Request, frozen=True, tag=True):
@@ -118,8 +121,8 @@ class JobHeld(Answer, frozen=True, tag=True):
     """item: None if there never was such a job. names: of running jobs. sources, sinks: what agents offer. now_us: the
     agent's clock. signed: whether the mesh takes signed jobs only. schemas: of the sources, if requested. schedule: the job's
     control lines, as a master announced them last; None if the job was never changed. next: the number of the job's next change,
-    as far as the agent knows. lost: changes that another one outranked. left: agents of its
-    source that have left for good, and when, those that left last."""
+    as far as the agent knows. lost: changes that another one outranked. left: agents of its source that have left for good, and
+    when, those that left last. named: source -> how many of the agents that follow it have a requested name."""
 
     item: Item | None
     names: tuple[str, ...]
@@ -132,6 +135,7 @@ class JobHeld(Answer, frozen=True, tag=True):
     next: int = 1
     lost: tuple[Change, ...] = ()
     left: tuple[tuple[str, int], ...] = ()
+    named: dict[str, int] = {}
 
 
 class Changed(Answer, frozen=True, tag=True):
@@ -255,6 +259,17 @@ class Member(msgspec.Struct, frozen=True):
     ended_s: float | None = None
 
 
+class TrialLine(msgspec.Struct, frozen=True):
+    """A trial that runs: of which job, its version, and the version that it is compared with; patterns of the names of its
+    agents, none: all; until when."""
+
+    job: str
+    version: str
+    compared_with: str
+    agents: tuple[str, ...]
+    until_us: int
+
+
 class Status(Answer, frozen=True, tag=True):
     """me: id of the agent that was asked. not_asked: members beyond the number that one status asks. problems: what is
     wrong and what to do, a line each."""
@@ -263,6 +278,7 @@ class Status(Answer, frozen=True, tag=True):
     members: tuple[Member, ...]
     problems: tuple[str, ...]
     not_asked: int = 0
+    trials: tuple[TrialLine, ...] = ()
 
 
 AnyRequest = JobGet | JobPut | JobChange | JobList | JobWatch | Revoke | MeshStatus | MeshTree | MeshLeave

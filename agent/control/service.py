@@ -33,7 +33,14 @@ from elf.jobmaster.delivery.chunks import PAYLOAD_BYTES_MAX
 from elf.jobmaster.directory.changes import next_spec_number
 from elf.jobmaster.directory.directory import Directory
 from elf.jobmaster.directory.job_items import JobItems
-from elf.jobmaster.directory.job_spec import AgentAdvert, JobSpec, ballot_of, decode_agent, decode_job
+from elf.jobmaster.directory.job_spec import (
+    AgentAdvert,
+    JobSpec,
+    ballot_of,
+    decode_agent,
+    decode_job,
+    is_named,
+)
 from elf.srt.codec.wire import encode
 from elf.srt.messages.compression import decompress
 from elf.srt.messages.effects import Effect, Route
@@ -131,7 +138,7 @@ class ControlService:
         if isinstance(request, w.JobGet):
             if request.exists:
                 await self._wait_for_job(request.name)
-            yield self._job_held(request.name, request.columns)
+            yield self._job_held(request)
         elif isinstance(request, w.JobPut):
             yield self._put_job(request.item)
         elif isinstance(request, w.JobChange):
@@ -152,15 +159,16 @@ class ControlService:
 
     # Jobs.
 
-    def _job_held(self, name: str, columns: bool) -> w.JobHeld:
-        held = JobItems(self._directory, job_id(name))
+    def _job_held(self, request: w.JobGet) -> w.JobHeld:
+        held = JobItems(self._directory, job_id(request.name))
         item = held.item()
         adverts = [advert for _, advert in self.adverts() if not advert.until_us]
         sources = Counter(source for advert in adverts for source in set(advert.sources))
         schemas = {
             source: w.HeldSource(count, held_columns(adverts, source))
-            for source, count in (sources.items() if columns else ())
+            for source, count in (sources.items() if request.columns else ())
         }
+        taking = [advert for advert in adverts if is_named(advert.name, request.agents)]
         return w.JobHeld(
             item,
             self._running(),
@@ -173,6 +181,7 @@ class ControlService:
             next_spec_number(held.ballot(), decode_job(item).number if item is not None else 0),
             held.lost(),
             self._left(decode_job(item).source) if item is not None else (),
+            dict(Counter(source for advert in taking for source in set(advert.sources))),
         )
 
     def _left(self, source: str) -> tuple[tuple[str, int], ...]:
@@ -258,6 +267,7 @@ class ControlService:
         lines = [
             self._line(spec, adverts, failures.get(spec.id, ()), untimed.get(spec.id, 0))
             for spec in self.jobs()
+            if spec.trial is None
         ]
         return sorted(lines, key=lambda line: line.name)
 
@@ -281,7 +291,9 @@ class ControlService:
             spec.emit_us,
             spec.since_us,
             "" if spec.stopped else served_by,
-            sum(spec.source in advert.sources and not advert.until_us for advert in adverts.values()),
+            sum(
+                spec.takes(advert.name, advert.sources) and not advert.until_us for advert in adverts.values()
+            ),
             () if spec.stopped else tuple(failing),
             0 if spec.stopped else untimed,
             spec.label,
@@ -297,7 +309,7 @@ class ControlService:
         changes = NewLines(self._directory, job)
         watcher = Watcher(job, self._host.node.id, number, self._host.node.parameters, self._new_store)
         with self._exchange(number, watcher) as exchange:
-            while not self._spec(name).stopped:
+            while not self._has_ended(self._spec(name)):
                 await self._drive(exchange)
                 if watcher.is_refused:
                     raise ElfError(f"job {name!r} has too many watchers already; end one of them")
@@ -312,7 +324,8 @@ class ControlService:
                             yield w.Published(decompress(part, PAYLOAD_BYTES_MAX), more=at < len(parts))
                         if not parts:
                             yield w.Published(encode(put))
-        yield w.Done(f"job {name} was stopped")
+        trial = self._spec(name).trial
+        yield w.Done(f"job {name} was stopped" if trial is None else f"the trial of job {trial.of} has ended")
 
     def _plans(self, job: JobId) -> dict[str, bytes]:
         item = self._directory.get("job", job)
@@ -325,12 +338,23 @@ class ControlService:
         number = next(self._numbers)
         survey: Survey[StatusReport] = Survey(StatusRequest(number), nodes_to_ask(node, adverts), MEMBERS_MAX)
         await self._ask_all(number, survey)
-        return status_of(node, adverts, survey, {spec.id: spec.name for spec in self.jobs()})
+        jobs = self.jobs()
+        return status_of(node, adverts, survey, {spec.id: spec.name for spec in jobs}, self._trials(jobs))
+
+    def _trials(self, jobs: Sequence[JobSpec]) -> tuple[w.TrialLine, ...]:
+        """The trials that run, by job; not the present versions that run beside them."""
+        return tuple(
+            w.TrialLine(trial.of, spec.versions[-1].digest, trial.version, trial.agents, trial.until_us)
+            for spec in sorted(jobs, key=lambda spec: spec.name)
+            if (trial := spec.trial) is not None
+            and not self._has_ended(spec)
+            and spec.versions[-1].digest != trial.version
+        )
 
     async def _tree(self, name: str) -> w.TreeNode:
         await self._wait_for_job(name)
         spec = self._spec(name)
-        if spec.stopped:
+        if self._has_ended(spec):
             raise UsageError(f"job {name} was stopped, so it has no tree")
         job = spec.id
         root = await self._master(job)
@@ -423,7 +447,11 @@ class ControlService:
         return decode_job(item)
 
     def _running(self) -> tuple[str, ...]:
-        return tuple(sorted(spec.name for spec in self.jobs() if not spec.stopped)[:NAMES_MAX])
+        running = (spec.name for spec in self.jobs() if not spec.stopped and spec.trial is None)
+        return tuple(sorted(running)[:NAMES_MAX])
+
+    def _has_ended(self, spec: JobSpec) -> bool:
+        return spec.has_ended(self._host.clock_us())
 
     @property
     def _directory(self) -> Directory:

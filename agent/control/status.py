@@ -8,7 +8,7 @@ from types import MappingProxyType
 from msgspec.structs import replace
 
 from elf.agent.config.units import duration_text
-from elf.agent.control.protocol import Failure, Member, Status, TreeNode
+from elf.agent.control.protocol import Failure, Member, Status, TreeNode, TrialLine
 from elf.agent.control.shared_files import shared
 from elf.agent.control.survey import Survey
 from elf.agent.node.mesh_node import MeshNode
@@ -48,14 +48,15 @@ def status_of(
     adverts: Mapping[NodeId, AgentAdvert],
     survey: Survey[StatusReport],
     jobs: Mapping[JobId, str] = MappingProxyType({}),
+    trials: tuple[TrialLine, ...] = (),
 ) -> Status:
-    """The status of all members after a survey. jobs: names."""
+    """The status of all members after a survey. jobs: names. trials: those that run."""
     near = set(node.overlay.acquaintances())
     nodes = sorted(set(survey.answers) | survey.silent | {each for each, a in adverts.items() if a.until_us})
     members = [_member(node, each, adverts.get(each), survey, each in near) for each in nodes]
     members.sort(key=lambda member: (member.name, member.id))
     problems = _failing(adverts, survey, jobs) + _problems(node, adverts, survey, members)
-    return Status(node.id.hex(), tuple(members), tuple(problems[:PROBLEMS_MAX]), survey.left_out)
+    return Status(node.id.hex(), tuple(members), tuple(problems[:PROBLEMS_MAX]), survey.left_out, trials)
 
 
 def _member(

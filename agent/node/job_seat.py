@@ -7,8 +7,9 @@ more.
     reducer, while root -- bundles --> master -- entries --> succession -- committed --> master
 
 A stopped job keeps an empty seat: its worker has ended, no core has a deadline, messages are dropped, and the disk holds only the
-promised ballot. When the job is started again, the node makes a new seat, which continues the numbers of the old one. It does the
-same after a failure (`elf.agent.node.seats`), with the records on the disk.
+promised ballot. A trial ends so at each node by that node's clock, without a message. When the job is started again, the node
+makes a new seat, which continues the numbers of the old one. It does the same after a failure (`elf.agent.node.seats`), with the
+records on the disk.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from elf.agent.node.delta_worker import DeltaWorker, State
 from elf.agent.node.lakes import Lakes, SinkOf
+from elf.agent.node.term import Term
 from elf.agent.node.timers import Timed
 from elf.cbt.budget import Budget
 from elf.jobmaster.directory.directory import Directory
@@ -47,7 +49,7 @@ from elf.srt.tree.tree import TreeSeat
 if TYPE_CHECKING:
     from random import Random
 
-Core = TreeSeat | Reducer | DeltaWorker | Succession | Master | Offering
+Core = TreeSeat | Reducer | DeltaWorker | Succession | Master | Offering | Term
 
 _TREE = {m.Adopt, m.Path, m.Refuse, m.Size, m.Leave}
 _TO_MASTER = {m.Hello, m.Goodbye, r.LedgerReport, r.PutReply, r.PartReply, r.Watch}
@@ -85,8 +87,11 @@ class JobSeat:
         self.takeovers = 0
         """How often this node began to serve the job."""
         self.worker: DeltaWorker | None = None
-        if works:
+        if works or (
+            former is not None and former.worker is not None
+        ):  # whose numbers a later worker continues
             self.worker = DeltaWorker(self.job, me, life, parameters, lambda: self.reducer.has_room)
+        self._term = Term(spec.trial.until_us) if spec.trial is not None else None
         self._life, self._instance = life, instance
         self._rng, self._has_credit = rng, has_credit
         self._parameters, self._stores_states = parameters, stores_states
@@ -97,6 +102,8 @@ class JobSeat:
         self._make()
         if former is not None:
             self._continue_from(former)
+        if self.worker is not None and not works:
+            self.worker.end()
         self.cores: tuple[Core, ...] = ()
         """The present cores, in the order in which their timers run."""
         self._flow: tuple[Core, ...] = ()  # those that bundles and answers pass where no master is
@@ -129,8 +136,8 @@ class JobSeat:
         self.succession.restore([Promise(former.succession.highest)])
 
     def _gather(self) -> None:
-        cores = (self.tree, self.reducer, self.worker, self.succession, self.offering, self.master)
-        self.cores = tuple(core for core in cores if core is not None)
+        tree, log, term = (self.tree, self.reducer), (self.succession, self.offering), self._term
+        self.cores = tuple(core for core in (*tree, self.worker, *log, self.master, term) if core is not None)
         self._flow = (self.reducer,) if self.worker is None else (self.reducer, self.worker)
         self.is_stirred = True
 
@@ -212,7 +219,7 @@ class JobSeat:
         self.spec = spec or known
         if spec is not None and spec is not known:
             self._note_lost(known, spec)
-        if spec is None or spec.stopped:
+        if spec is None or spec.has_ended(now) or self._is_another_trial(known):
             return self._stop(now)
         if self.master is not None:
             if spec is not known:
@@ -232,17 +239,26 @@ class JobSeat:
             changes = sorted(both.values(), key=lambda each: each.number)[-LOST_MAX:]
             self._items.append(lost_item(self.job, spec.number, Lost(tuple(changes))))
 
+    def _is_another_trial(self, known: JobSpec) -> bool:
+        """Rule Trials*: the next trial under a name may be of other agents and times, so it gets a new seat and a new log, also
+        at a node that has not heard of the end of the former one."""
+        return self.spec.trial != known.trial
+
     def _note_agents(self, now: int) -> list[Effect]:
         if self.master is None:
             return []
-        agents = self._held.agents(self.spec.source)
+        agents = self._held.agents(self.spec)
         return self.master.adverts(agents, now) + self.master.forget(self._revoked, now)
 
     def _stop(self, now: int) -> list[Effect]:
-        """The job has ended. Workers below are notified down the tree, so that they stop soon; the directory makes sure of it."""
+        """The job has ended. Workers below are notified down the tree, so that they stop soon; the directory makes sure of it.
+        Not those of a trial whose time is over: they know it, and may have a new seat by now."""
         if self.worker is not None:
             self.worker.end()
-        effects = self.tree.multicast(m.Stop(self.job, self.succession.highest)) + self.tree.leave(now)
+        effects: list[Effect] = []
+        if self.spec.trial is None or self.spec.stopped:
+            effects += self.tree.multicast(m.Stop(self.job, self.succession.highest))
+        effects += self.tree.leave(now)
         self.empty()
         return effects + self.write_anew()
 
@@ -316,6 +332,8 @@ class JobSeat:
                 self._awake = self._flow
                 self.is_stirred = self.is_stirred or own not in self._flow
                 effects = own.tick(now)
+                if own is self._term:
+                    effects += self.directory_changed(now)
                 if own is self.offering and own.deadline is None and self.master is None:
                     self._unshared.clear()
                 return effects

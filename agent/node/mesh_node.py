@@ -556,10 +556,12 @@ class MeshNode(SeatedNode):
     def _open_seats(self, now: int, out: list[Outer], records: Records) -> None:
         for item in list(self.directory.items("job")):
             former = self.seats.get(item.name)
+            if former is not None and former.spec.trial is not None:  # its name may be another trial's now
+                self._call(former, now, out, former.directory_changed, now)
             if item.name in self.vacancies or (former is not None and not former.is_stopped):
                 continue
             spec = decode_job(item)
-            if former is None or not spec.stopped:
+            if former is None or not spec.has_ended(now):
                 self._open(spec, records, now, out)
         self._vacant_changed(now, out)
         for source, message in self._early.ready(self.seats):

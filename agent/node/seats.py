@@ -65,6 +65,7 @@ FAILING_MAX = 100
 class SeatedNode(LinkedNode):
     """Base of `elf.agent.node.mesh_node.MeshNode`, above its links; see there for the arguments."""
 
+    name: str
     overlay: Overlay
     directory: Directory
     sources: tuple[str, ...]
@@ -364,7 +365,7 @@ class SeatedNode(LinkedNode):
                 self._rng,
                 self.directory,
                 instance=self.instance,
-                works=spec.source in self.sources,
+                works=spec.takes(self.name, self.sources),
                 budget=self._budget,
                 sink_of=self._sink_of,
                 stores_states=self._stores_states,
@@ -404,7 +405,7 @@ class SeatedNode(LinkedNode):
         for vacancy in list(self.vacancies.values()):
             item = self.directory.get("job", vacancy.spec.id)
             spec = decode_job(item) if item is not None else vacancy.spec
-            if item is None or spec.stopped:
+            if item is None or spec.has_ended(now):
                 if vacancy.is_vacant:
                     self._open(spec, {}, now, out)
                 if not vacancy.is_vacant:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache, partial
+from itertools import compress
 
 from elf.agent.simulator.checks.invariants import Invariants
 from elf.agent.simulator.checks.oracle import ALWAYS, Oracle, Server
@@ -11,7 +12,7 @@ from elf.agent.simulator.world.disk import Disk
 from elf.agent.simulator.world.places import EPOCH_US, Actor
 from elf.agent.simulator.world.sources import Loss, VirtualSource
 from elf.agent.simulator.world.world import PATHS, World
-from elf.jobmaster.directory.job_spec import JobSpec, Version
+from elf.jobmaster.directory.job_spec import JobSpec, Trial, Version
 from elf.jobmaster.plan import codec as plans
 from elf.srt.messages.ids import NodeId, node_id
 from elf.srt.messages.messages import Contact
@@ -19,6 +20,7 @@ from elf.srt.messages.messages import Contact
 SEEDS = 3
 """Hosts that all agents know from the beginning."""
 SINK_NAME = "lake"
+NEVER_US = 1 << 50
 EVERY = 100
 """At each of this many events, all cores of the event's node are checked, which takes a tenth of a run. Checking after every
 event makes a run seven times as slow; some seeds do that. Publications, promises and ballots are checked at every event."""
@@ -40,6 +42,13 @@ def version_of(window: str, number: int) -> Version:
     values = {"number": str(number)} if number else {}
     plan = compile_query(text, {"access": {"time": TIMESTAMP, "path": STRING, "bytes": BIGINT}}, values)
     return Version(plans.digest(plan), plans.encode(plan), text)
+
+
+def trial_of(job: s.Job) -> Trial | None:
+    """What makes that job a trial; None if it is none."""
+    if not job.agents and not job.until_us:
+        return None
+    return Trial("tried", "0", job.agents, EPOCH_US + (job.until_us or NEVER_US))
 
 
 class Mesh:
@@ -120,8 +129,13 @@ class Mesh:
                 keep_us=job.keep_us,
                 sinks=tuple(f"{SINK_NAME}{n or ''}" for n in range(self.scenario.sinks)),
                 since_us=EPOCH_US + job.line_us,
+                trial=trial_of(job),
             )
             self.specs.append(spec)
+            if job.agents:
+                names = [self.hosts[server.number].name for server in self.servers]
+                taking = [spec.takes(name, ("access",)) for name in names]
+                self.oracle.narrow(spec.id, list(compress(self.servers, taking)))
             self.oracle.lateness_us[spec.id], self.oracle.keep_us[spec.id] = job.lateness_us, job.keep_us
 
     def number_of(self, actor: Actor) -> int:

@@ -139,6 +139,10 @@ class Run(Mesh):
 
     def _unfinished(self) -> str:
         for spec in self.specs:
+            if spec.has_ended(EPOCH_US + self.world.now_us):
+                if wrong := self.invariants.remains(spec.id):
+                    return wrong
+                continue
             wrong = self.invariants.unrest(spec.id)
             if wrong:
                 return wrong

@@ -55,7 +55,7 @@ class JobItems:
         item = self._directory.get("lost", self._job)
         return () if item is None else decode_lost(item).changes
 
-    def agents(self, source: str) -> list[tuple[NodeId, AgentAdvert]]:
-        """Agents that follow that source, or did until they left. O(agents of the mesh)."""
+    def agents(self, spec: JobSpec) -> list[tuple[NodeId, AgentAdvert]]:
+        """Rule Trials*: agents that take part in the job, or did until they left. O(agents of the mesh)."""
         adverts = ((item.name, decode_agent(item)) for item in self._directory.items("agent"))
-        return [(node, advert) for node, advert in adverts if source in advert.sources]
+        return [(node, advert) for node, advert in adverts if spec.takes(advert.name, advert.sources)]

@@ -6,7 +6,8 @@ checks whether the signer may make the item (`verify`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Annotated, Literal
 
@@ -58,6 +59,25 @@ class Change(msgspec.Struct, frozen=True, array_like=True, gc=False):
     former: Annotated[str, Meta(max_length=64)] = ""
 
 
+PATTERNS_MAX = 16
+
+
+class Trial(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What makes a job a trial: it is compared with version `version` of the job `of`. agents: patterns of names, as a shell has
+    them (`*`, `?`, `[…]`); only agents whose names match one take part; none: all do. until_us: then it ends by itself, by the
+    clock of each agent."""
+
+    of: Name
+    version: Annotated[str, Meta(min_length=1, max_length=64)]
+    agents: Annotated[tuple[Name, ...], Meta(max_length=PATTERNS_MAX)]
+    until_us: Number
+
+
+def is_named(agent: str, patterns: Sequence[str]) -> bool:
+    """Whether an agent's name matches one of the patterns; without patterns, always. O(patterns)."""
+    return not patterns or any(fnmatchcase(agent, pattern) for pattern in patterns)
+
+
 class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A job as the operator signed it.
 
@@ -69,7 +89,7 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     request begins end it by default after a minute at most. keep_us: how long final panes are retained for revisions. The
     default is an hour: 360 panes of ten seconds, and longer than an upgrade of a host. since_us: older lines are not part of
     the job. emit_us: the interval at which open windows are published; 0: the mesh's. label: of the folder of job files that
-    started the job; "": a command did.
+    started the job; "": a command did. trial: the job tries a change of another one.
     """
 
     name: Name
@@ -86,6 +106,7 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     emit_us: Number = 0
     changes: Annotated[tuple[Change, ...], Meta(max_length=CHANGES_MAX)] = ()
     label: Annotated[str, Meta(max_length=64)] = ""
+    trial: Trial | None = None
 
     @property
     def whole(self) -> tuple[Version, ...]:
@@ -96,6 +117,15 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     def id(self) -> bytes:
         """The job's id on the ring: the job's master is the node closest to it."""
         return job_id(self.name)
+
+    def has_ended(self, now: Micros) -> bool:
+        """Whether the job was stopped, or is a trial whose time is over."""
+        return self.stopped or (self.trial is not None and now >= self.trial.until_us)
+
+    def takes(self, agent: str, sources: Sequence[str]) -> bool:
+        """Whether an agent of that name, with those sources, takes part. The same at all nodes, whether it is their own name or
+        that of an advert. O(patterns)."""
+        return self.source in sources and (self.trial is None or is_named(agent, self.trial.agents))
 
     def encode(self) -> bytes:
         return _encoder.encode(self)

@@ -405,3 +405,9 @@ def bugs_of_slow_disks(seed: int) -> s.Scenario:
         if rng.random() < 0.5:
             faults.append(s.Crash(at_us=at + 300 * MS, until_us=until, target="master"))
     return mesh(seed, faults)
+
+
+def tried(seed: int) -> s.Scenario:
+    """A job of some hosts, and one that ends by itself."""
+    job = s.Job(start_us=2 * SECOND, windows=("1 second",), lateness_us=2 * SECOND, agents=("web[0-2]",))
+    return mesh(seed, [], jobs=(job, msgspec.structs.replace(job, until_us=8 * SECOND)))

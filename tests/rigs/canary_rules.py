@@ -17,6 +17,7 @@ from elf.agent.node.delta_worker import DeltaWorker
 from elf.agent.node.linked_node import Outer
 from elf.agent.node.reading_places import ReadingPlaces
 from elf.agent.node.seats import SeatedNode
+from elf.agent.node.term import Term
 from elf.agent.node.vacancy import Vacancy
 from elf.agent.simulator.scenario.scenario import Scenario
 from elf.agent.simulator.world.sources import LINE_BYTES, VirtualFile, VirtualSource
@@ -24,7 +25,8 @@ from elf.jobmaster.delivery.ledger import Ledger
 from elf.jobmaster.delivery.outbox import Outbox
 from elf.jobmaster.directory import changes
 from elf.jobmaster.directory.directory import Directory
-from elf.jobmaster.directory.job_spec import JobSpec
+from elf.jobmaster.directory.job_items import JobItems
+from elf.jobmaster.directory.job_spec import AgentAdvert, JobSpec, decode_agent
 from elf.jobmaster.directory.known_schedule import KnownSchedule
 from elf.jobmaster.log.answers import Answers
 from elf.jobmaster.log.entries import Begin
@@ -114,6 +116,18 @@ def always(value: Any) -> Any:
 
 def nothing(*_: object, **__: object) -> None:
     """Replaces a rule that acts."""
+
+
+# Trials.
+
+
+def of_all_names(self: JobItems, spec: JobSpec) -> list[tuple[NodeId, AgentAdvert]]:
+    adverts = ((item.name, decode_agent(item)) for item in self._directory.items("agent"))
+    return [(node, advert) for node, advert in adverts if spec.source in advert.sources]
+
+
+def endless(self: Term, until_us: int) -> None:
+    self.until_us, self.deadline = until_us, None
 
 
 # Files.
@@ -565,5 +579,17 @@ CANARIES = (
         "with those durable by then",
         *(SeatedNode, "_is_written", always(True)),
         *(meshes.bugs_of_slow_disks, range(18, 24)),
+    ),
+    Canary(
+        "Trials: those who work are those who are expected",
+        "all agents with the source are expected",
+        *(JobItems, "agents", of_all_names),
+        *(meshes.tried, range(1)),
+    ),
+    Canary(
+        "Trials: each node ends a trial at its time",
+        "no node does",
+        *(Term, "__init__", endless),
+        *(meshes.tried, range(1)),
     ),
 )

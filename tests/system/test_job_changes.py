@@ -384,6 +384,10 @@ def test_a_change_needs_an_operators_signature(tmp_path: Path) -> None:
         assert "is in force" in fleet.elf("job", "update", "hits", "--sql", ERRORS, *keys, at=1)
         wait_versions(fleet, "hits", 2)
         assert "is in force" in fleet.elf("job", "rollback", "hits", *keys)
+        assert "must be signed" in str(elf(fleet, "job", "try", "hits", "--sql", ERRORS).exception)
+        fleet.elf("job", "try", "hits", "--sql", ERRORS, "--windows", "0", *keys)
+        assert "must be signed" in str(elf(fleet, "job", "abort", "hits", at=1).exception)
+        assert "is in force" in fleet.elf("job", "promote", "hits", *keys, at=1)
 
 
 def test_a_change_while_the_master_dies(tmp_path: Path) -> None:

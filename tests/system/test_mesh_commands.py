@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 
 from elf.agent.commands.process.signals import Stop
-from elf.agent.commands.watch import _windows
+from elf.agent.commands.watch import windows_of
 from elf.agent.control.protocol import JobWatch, Published, Versions
 from elf.agent.control.socket import Control
 from elf.srt.codec.wire import decode
@@ -313,7 +313,7 @@ class TestWatch:
                     yield Versions({})
 
         stop, control = Stop(), Endless()
-        assert list(_windows(cast(Control, control), "hits", stop)) == []
+        assert list(windows_of(cast(Control, control), "hits", stop)) == []
         assert control.told == 3
 
     def test_who_hangs_up_is_forgotten(self, mesh: Mesh) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 from msgspec.structs import asdict, replace
 
+from elf.agent.node.delta_worker import State
 from elf.agent.node.job_seat import JobSeat
 from elf.agent.simulator.checks.oracle import Violation
 from elf.agent.simulator.world.places import Actor
@@ -99,6 +100,14 @@ class Invariants:
             or self._schedule_unrest(job, masters[0].node.seats[job])
         )
 
+    def remains(self, job: JobId) -> str:
+        """What a job that has ended left at a node; "" if nothing."""
+        for actor in self._world.actors.values():
+            seat = actor.node.seats.get(job) if actor.node is not None else None
+            if seat is not None and not seat.is_stopped:
+                return f"job {short(job)} has ended, and {actor.name} still runs it"
+        return ""
+
     def _alive(self) -> list[NodeId]:
         return [actor.id for actor in self._world.actors.values() if actor.node is not None]
 
@@ -118,7 +127,9 @@ class Invariants:
             if seat is None:
                 return f"{actor.name} does not know job {short(job)}"
             parents[actor.id] = seat.tree.parent
-        for node in parents:
+        for node, above in parents.items():
+            if above is None and not self._works(node, job):
+                continue
             at, steps = node, 0
             while at != root:
                 parent = parents.get(at)
@@ -133,6 +144,12 @@ class Invariants:
                 if steps > len(parents):
                     return f"job {short(job)}: {name} is in a cycle"
         return ""
+
+    def _works(self, node: NodeId, job: JobId) -> bool:
+        """Whether that node takes part in the job; others are in its tree only if a route leads through them."""
+        of = self._world.actors[node].node
+        worker = of.seats[job].worker if of is not None else None
+        return worker is not None and worker.state is not State.ENDED
 
     def _schedule_unrest(self, job: JobId, master: JobSeat) -> str:
         assert master.master is not None

@@ -145,6 +145,15 @@ class Oracle:
         self.keep_us: dict[JobId, Micros] = {}
         self._ahead_us = max(server.ahead_us for server in servers)
         self.finals = self.revisions = self.opens = 0
+        self._narrow: dict[JobId, Oracle] = {}
+
+    def narrow(self, job: JobId, servers: Iterable[Server]) -> None:
+        """Of that job only the lines of these servers are part."""
+        self._narrow[job] = one = Oracle(servers, self._keys)
+        one.gone, one.returned, one.doubled = self.gone, self.returned, self.doubled
+        one.were_away = self.were_away
+        one.last, one.forgotten, one.came_back = self.last, self.forgotten, self.came_back
+        one.lateness_us, one.keep_us = self.lateness_us, self.keep_us
 
     @property
     def lines(self) -> int:
@@ -209,14 +218,17 @@ class Oracle:
 
     def double(self, number: int) -> None:
         """Another process with that server's key was admitted by a neighbour."""
-        if number not in self.doubled:
-            self.doubled.add(number)
-            self._known[self._host == number] = ALWAYS
+        self.doubled.add(number)
+        for oracle in (self, *self._narrow.values()):
+            oracle._known[oracle._host == number] = ALWAYS
 
     # ---- publications ----
 
     def accepted(self, put: Put, now_us: int, sink: NodeId = b"") -> None:
         """Check a publication that a sink took. Raises Violation."""
+        if put.job in self._narrow:
+            self._narrow[put.job].accepted(put, now_us, sink)
+            return
         key = (sink, put.job, put.version, put.start)
         before = self.last.get(key)
         self.last[key] = put
@@ -293,6 +305,8 @@ class Oracle:
 
     def unfinished(self, log: Log, now_us: int, sink: NodeId = b"") -> str:
         """The first error in the last revisions of a job's windows in a sink; "" if all are exact and whole."""
+        if log.job in self._narrow:
+            return self._narrow[log.job].unfinished(log, now_us, sink)
         first_us = log.schedule[0].from_us
         late = missing = 0
         is_plain = log.ends is not None and log.schedule[0].size_us == log.schedule[0].slide_us

@@ -205,13 +205,16 @@ AnyFault = (
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
     """windows: of its versions, in turn, as in `window(time, …)`. line_us: its first line, from the virtual epoch. keep_us: its
-    retention; by default longer than any simulation."""
+    retention; by default longer than any simulation. agents: patterns; only hosts whose names match one take part. until_us: then
+    it ends by itself, as a trial does; 0: it does not."""
 
     start_us: int
     windows: tuple[str, ...]
     lateness_us: int
     line_us: int = 0
     keep_us: int = KEEP_US
+    agents: tuple[str, ...] = ()
+    until_us: int = 0
 
 
 class Reader(msgspec.Struct, frozen=True, kw_only=True):

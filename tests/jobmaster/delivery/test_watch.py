@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from elf.agent.commands.process.signals import Stop
-from elf.agent.commands.watch import _windows
+from elf.agent.commands.watch import windows_of
 from elf.agent.control import protocol
 from elf.agent.control.follow import BACK, NEVER, Payloads, Watcher, joined
 from elf.agent.control.gathering import OnDisk
@@ -359,7 +359,7 @@ def test_a_large_window_is_shown_with_the_status_of_its_first_part() -> None:
                 yield protocol.Published(each, more=number < len(shown))
 
     control: Any = SimpleNamespace(ask=lambda request: answers(), has_more=True)
-    windows = [each for each in _windows(control, "hits", Stop()) if isinstance(each, Window)]
+    windows = [each for each in windows_of(control, "hits", Stop()) if isinstance(each, Window)]
     assert [(window.status, window.revision[0]) for window in windows] == [("final", 1), ("revised", 2)]
 
 

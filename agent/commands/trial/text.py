@@ -1,0 +1,123 @@
+"""A job's window beside the trial's, as text: a table for people, a JSON object for programs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+
+from elf.agent.commands.trial.comparison import Compared, Number, Row
+from elf.jobmaster.windows.result import ColumnInfo, Window
+from elf.sinks.console.cells import escape, json_cell, number
+from elf.sinks.console.grid import display, is_right, span, table
+
+ROWS_SHOWN = 50
+NONE = "-"
+_json = msgspec.json.Encoder(decimal_format="number")
+
+
+def as_table(job: str, compared: Compared) -> str:
+    """The two windows' figures, and a table: the keys, then of each other column both values and the difference."""
+    now, tried = compared.windows
+    assert now.start is not None
+    lines = [f"── {escape(job)} · {span(now.start, now.end or now.start)} ──", *_figures(now, tried)]
+    width = os.get_terminal_size().columns if sys.stdout.isatty() else None
+    cells = [tuple(_cells(compared, row)) for row in compared.rows[:ROWS_SHOWN]]
+    lines += table(list(_columns(compared)), cells, width=width)
+    if (more := len(compared.rows) - ROWS_SHOWN) > 0:
+        lines.append(f"… and {more:,} rows more; --output json has all")
+    return "\n".join([*lines, ""])
+
+
+def _figures(now: Window, tried: Window) -> Iterator[str]:
+    for title, window in (("now", now), ("try", tried)):
+        lines = window.lines
+        left_out = f", {window.left_out:,} rows not sent" if window.left_out else ""
+        yield (
+            f"{title}  version {window.version} · {window.status} · {lines.read:,} lines, {lines.rejected:,} rejected, "
+            f"{lines.late:,} late · {window.agents_reporting} of {window.agents_expected} agents{left_out}"
+        )
+
+
+def _columns(compared: Compared) -> Iterator[ColumnInfo]:
+    """All cells are texts; a type of numbers aligns them to the right."""
+    for name, kind in compared.keys.items():
+        yield ColumnInfo(name, "bigint" if is_right(kind) else "string")
+    for name, kind in compared.columns.items():
+        aligned = "bigint" if is_right(kind) else "string"
+        yield ColumnInfo(f"{name} now", aligned)
+        yield ColumnInfo(f"{name} try", aligned)
+        if is_right(kind):
+            yield ColumnInfo("±", "bigint")
+
+
+def _cells(compared: Compared, row: Row) -> Iterator[str]:
+    for name, kind in compared.keys.items():
+        yield _cell(kind, row.keys, name)
+    for name, kind in compared.columns.items():
+        yield _cell(kind, row.now, name)
+        yield _cell(kind, row.tried, name)
+        if is_right(kind):
+            yield _signed(row.difference.get(name))
+
+
+def _cell(kind: str, values: Mapping[str, Any] | None, name: str) -> str:
+    return NONE if values is None or name not in values else display(kind)(values[name])
+
+
+def _signed(difference: Number | None) -> str:
+    if difference is None:
+        return NONE
+    if difference == 0:
+        return "0"
+    return f"{difference:+f}" if isinstance(difference, Decimal) else f"{difference:+}"
+
+
+def as_json(job: str, compared: Compared) -> str:
+    """One line."""
+    now, tried = compared.windows
+    kinds = {**compared.keys, **compared.columns}
+    value = {
+        "job": job,
+        "start_us": now.start,
+        "end_us": now.end,
+        "now": _window(now),
+        "try": _window(tried),
+        "rows": [
+            {
+                "keys": _values(row.keys, kinds),
+                "now": _values(row.now, kinds),
+                "try": _values(row.tried, kinds),
+                "difference": {
+                    name: number(each) if isinstance(each, float) else each
+                    for name, each in row.difference.items()
+                },
+            }
+            for row in compared.rows
+        ],
+    }
+    return _json.encode(value).decode()
+
+
+def _window(window: Window) -> dict[str, Any]:
+    return {
+        "version": window.version,
+        "status": window.status,
+        "lines": msgspec.to_builtins(window.lines),
+        "agents_reporting": window.agents_reporting,
+        "agents_expected": window.agents_expected,
+    }
+
+
+def _values(values: Mapping[str, Any] | None, kinds: Mapping[str, str]) -> dict[str, Any] | None:
+    if values is None:
+        return None
+    found = {}
+    for name, value in values.items():
+        ready = json_cell(kinds[name])
+        found[name] = value if ready is None else ready(value)
+    return found
