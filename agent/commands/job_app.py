@@ -223,6 +223,14 @@ def job_try(
         str | None,
         typer.Option(metavar="SQL", help="The question to try.", show_default="see the trial that runs"),
     ] = None,
+    values: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="Values to try for parameters, of this question or of the job's own. Repeatable.",
+        ),
+    ] = None,
     on: Annotated[
         list[str] | None,
         typer.Option(
@@ -248,7 +256,7 @@ def job_try(
     from elf.agent.commands.trial.trial import NewTrial
     from elf.agent.commands.trial.watch import try_command
 
-    new = NewTrial(name, sql, tuple(on or ()), span, keys)
+    new = NewTrial(name, sql, tuple(values or ()), tuple(on or ()), span, keys)
     raise typer.Exit(try_command(new, windows, output.value if output else None, agent))
 
 

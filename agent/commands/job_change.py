@@ -140,12 +140,16 @@ def check_change(
 
 def _set(update: Update, former: JobSpec, held: w.JobHeld) -> _Made:
     """Raises UsageError."""
-    values, last = values_of(update.values, "NAME=VALUE"), former.versions[-1]
+    return _Made(version_of(changed_values(former, update.values, "NAME=VALUE"), former.versions[-1].text))
+
+
+def changed_values(former: JobSpec, texts: Sequence[str], flag: str) -> Plan:
+    """The plan of a job's last version, with other values of parameters, as NAME=VALUE. Raises UsageError."""
+    values = values_of(texts, flag)
     try:
-        plan = with_values(plan_of(last.plan), values)
+        return with_values(plan_of(former.versions[-1].plan), values)
     except ValueError as error:
         raise UsageError(f"job {former.name}: {error}; nothing was changed") from error
-    return _Made(version_of(plan, last.text))
 
 
 def adopt(update: Update, version: Version, agent: Path | None) -> str:

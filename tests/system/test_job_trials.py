@@ -155,3 +155,18 @@ def test_what_is_no_trial_is_refused(fleet: Fleet) -> None:
     assert "--expect-version: job hits has version" in refused(fleet, "job", "promote", "hits")
     fleet.elf("job", "stop", "hits")
     assert fleet.agents[0].ask(w.MeshStatus()).trials == ()
+
+
+@pytest.mark.process
+def test_other_values_of_parameters_are_tried(fleet: Fleet) -> None:
+    query = ERRORS.replace("400", ":least")
+    fleet.elf("job", "update", "hits", "--sql", query, "--param", "least=300")
+    assert "least: expected a whole number" in refused(fleet, "job", "try", "hits", "--set", "least=x")
+    assert "has this query already" in refused(fleet, "job", "try", "hits", "--set", "least=300")
+    with fleet.traffic():
+        (window,) = compared(fleet, "--set", "least=400", "--on", "a[01]", "--windows", "1")
+        truth = counted(fleet, window["start_us"], 0, 1)
+        assert side(window, "now") == {status: row for status, row in truth.items() if status >= 300}
+        assert side(window, "try") == {status: row for status, row in truth.items() if status >= 400}
+        fleet.elf("job", "promote", "hits")
+    assert shown(fleet)["parameters"] == {"least": "400"}

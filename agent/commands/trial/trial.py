@@ -15,7 +15,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from elf.agent.commands.job import NewJob, compiled, connect, held_job, put_job, signed, stopped
-from elf.agent.commands.job_change import Update, adopt, running_job
+from elf.agent.commands.job_change import Update, adopt, changed_values, running_job
 from elf.agent.commands.mesh_text import time_text
 from elf.agent.commands.process.streams import say
 from elf.agent.config import units
@@ -36,10 +36,12 @@ NO_WINDOWS = "a trial compares final windows; without one there is nothing to co
 
 
 class NewTrial(NamedTuple):
-    """The arguments of `elf job try`. sql: None to see the trial that runs. on: patterns of agents' names. span: how long."""
+    """The arguments of `elf job try`. sql, or values (NAME=VALUE of parameters): what to try; neither: to see the trial that runs.
+    on: patterns of agents' names. span: how long."""
 
     name: str
     sql: str | None = None
+    values: tuple[str, ...] = ()
     on: tuple[str, ...] = ()
     span: str = "10m"
     keys: Path | None = None
@@ -77,19 +79,23 @@ def start_trial(new: NewTrial, agent: Path | None) -> Running:
 
 def _version(new: NewTrial, former: JobSpec, held: w.JobHeld) -> tuple[Version, Sequence[str]]:
     """The version to try, and notices. Raises UsageError, QueryError."""
-    present = former.versions[-1]
-    plan, notes = compiled(NewJob(new.name, new.sql or ""), held, parameter_texts(present))
-    version = version_of(plan, new.sql or "")
+    present, what, text = former.versions[-1], "--sql", new.sql
+    notes: Sequence[str] = ()
+    if text is None:
+        what, text, plan = "--set", present.text, changed_values(former, new.values, "--set")
+    else:
+        plan, notes = compiled(NewJob(new.name, text, params=new.values), held, parameter_texts(present))
+    version = version_of(plan, text)
     if plan.source != former.source:
         raise UsageError(
             f"--sql: job {new.name} reads the source {former.source}, this query reads {plan.source}: that is another job; start "
             "it under another name"
         )
-    for what, each in (("--sql", plan), (f"job {new.name}", plan_of(present.plan))):
-        _check_time(new.span, what, each, former.lateness_us)
+    for whose, each in ((what, plan), (f"job {new.name}", plan_of(present.plan))):
+        _check_time(new.span, whose, each, former.lateness_us)
     if meaning_of(version) == meaning_of(present):
         raise UsageError(
-            f"--sql: job {new.name} has this query already, as version {present.digest}; nothing to try"
+            f"{what}: job {new.name} has this query already, as version {present.digest}; nothing to try"
         )
     return version, notes
 

@@ -35,7 +35,8 @@ class _News(NamedTuple):
 def try_command(new: NewTrial, windows: int | None, output: str | None, agent: Path | None) -> int:
     """Start a trial, or find the one that runs, and print both results until `windows` are compared, the trial has ended, or a
     signal comes. Returns the exit code. Raises `ElfError`."""
-    running = running_trial(new.name, agent) if new.sql is None else start_trial(new, agent)
+    is_new = new.sql is not None or new.values
+    running = start_trial(new, agent) if is_new else running_trial(new.name, agent)
     for line in described(running):
         say(line)
     return 0 if windows == 0 else _watch(running, windows, is_table(output), agent)
