@@ -36,7 +36,7 @@ NO_WINDOWS = "a trial compares final windows; without one there is nothing to co
 
 
 class NewTrial(NamedTuple):
-    """The arguments of `elf job try`. sql, or values (NAME=VALUE of parameters): what to try; neither: to see the trial that runs.
+    """The arguments of `elf job try`. sql, values (NAME=VALUE of parameters): what to try; neither: to see the trial that runs.
     on: patterns of agents' names. span: how long."""
 
     name: str
