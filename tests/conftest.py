@@ -15,8 +15,12 @@ from typing import Any
 from zlib import crc32
 
 import pytest
+from hypothesis import settings
 
 from elf.errors import ElfError
+
+settings.register_profile("elf", settings.default, deadline=None)  # a busy machine is no failure
+settings.load_profile("elf")
 
 SYSTEM = Path(__file__).parent / "system"
 STARTS = {"os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.system", "subprocess.Popen"}

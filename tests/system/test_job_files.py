@@ -37,10 +37,13 @@ def elf(fleet: Fleet, *arguments: str, at: int = 0) -> Result:
     return CliRunner().invoke(app, [*arguments, "--agent", str(fleet.agents[at].socket)])
 
 
-def jobs(fleet: Fleet, at: int = 0) -> dict[str, tuple[str, str, int]]:
-    """Job -> its state, label and number, as that agent knows them."""
+def jobs(fleet: Fleet, at: int = 0) -> dict[str, tuple[str, str, str]]:
+    """Job -> its state, its label, and whether it was changed since its start, as that agent knows them."""
     found = json.loads(fleet.elf("job", "list", "--output", "json", at=at))
-    return {job["name"]: (job["state"], job["label"], job["number"]) for job in found}
+    return {
+        job["name"]: (job["state"], job["label"], "changed" if job["number"] > 1 else "as started")
+        for job in found
+    }
 
 
 def applied(fleet: Fleet, folder: Path, *options: str, at: int = 0) -> dict[str, str]:
@@ -50,7 +53,7 @@ def applied(fleet: Fleet, folder: Path, *options: str, at: int = 0) -> dict[str,
     return {job["name"]: job["action"] for job in said["jobs"]}
 
 
-def known_everywhere(fleet: Fleet, wanted: dict[str, tuple[str, str, int]]) -> None:
+def known_everywhere(fleet: Fleet, wanted: dict[str, tuple[str, str, str]]) -> None:
     for at in range(len(fleet.agents)):
         wait_until(lambda at=at: jobs(fleet, at) == wanted, f"agent {at} has {jobs(fleet, at)}")  # type: ignore[misc]
 
@@ -63,7 +66,11 @@ def test_a_folder_becomes_the_meshs_jobs(fleet: Fleet, web: Path) -> None:
     assert jobs(fleet) == before
 
     assert applied(fleet, web, at=1) == {"errs": "start", "hits": "start"}
-    first = {"own": ("running", "", 1), "errs": ("running", "web", 1), "hits": ("running", "web", 1)}
+    first = {
+        "own": ("running", "", "as started"),
+        "errs": ("running", "web", "as started"),
+        "hits": ("running", "web", "as started"),
+    }
     known_everywhere(fleet, first)
     assert applied(fleet, web, at=2) == {"errs": "unchanged", "hits": "unchanged"}
     assert jobs(fleet) == first
@@ -77,14 +84,14 @@ def test_a_folder_becomes_the_meshs_jobs(fleet: Fleet, web: Path) -> None:
         assert "updated    hits" in said
         assert said.endswith("1 updated, 1 unchanged\n")
         seen.wait_finals(2)
-    known_everywhere(fleet, first | {"hits": ("running", "web", 2)})
+    known_everywhere(fleet, first | {"hits": ("running", "web", "changed")})
 
     (web / "hits.sql").unlink()
     refused = elf(fleet, "job", "apply", "-f", str(web), "--prune")
     assert "would stop 1 of the 3 jobs that run (hits), more than a fifth" in str(refused.exception)
     assert applied(fleet, web) == {"errs": "unchanged"}
     assert applied(fleet, web, "--prune", "--yes") == {"errs": "unchanged", "hits": "stop"}
-    known_everywhere(fleet, first | {"hits": ("stopped", "web", 3)})
+    known_everywhere(fleet, first | {"hits": ("stopped", "web", "changed")})
     (web / "hits.sql").write_text(HEAD + SQL)
     assert applied(fleet, web) == {"errs": "unchanged", "hits": "start"}
     wait_until(partial(fleet.master_name, "hits", fleet.agents[2]), "nobody serves hits")
@@ -105,7 +112,7 @@ def test_what_a_file_starts_is_written_as_that_file(fleet: Fleet, web: Path, tmp
     fleet.elf("job", "stop", "own")
     assert applied(fleet, copies) == {"hits": "unchanged", "own": "start"}
     assert fleet.elf("job", "show", "own", "--output", "file") == before
-    assert jobs(fleet)["own"] == ("running", "copies", 3)
+    assert jobs(fleet)["own"] == ("running", "copies", "changed")
 
 
 def test_one_error_and_nothing_is_done(fleet: Fleet, web: Path) -> None:

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from elf.agent.commands.folder.files import jobs_of, label_of
 from elf.agent.commands.folder.steps import Action, Step, step_of, stops, too_many
 from elf.agent.commands.job import compiled, connect, held_job, operator_keys, put_job, signed, stopped
-from elf.agent.commands.job_change import send_change
+from elf.agent.commands.job_change import TRIES_MAX, send_change
 from elf.agent.commands.mesh_text import as_json, time_text
 from elf.agent.commands.process.streams import say
 from elf.agent.control import protocol as w
@@ -150,15 +150,20 @@ def _do(step: Step, keys: Path | None, agent: Path | None) -> int | None:
     present = decode_job(held.item) if held.item is not None else None
     if (present.number if present is not None else 0) != step.number:
         raise ElfError(MEANWHILE)
-    spec = _next(step, held, present)
-    item = signed(spec, keys, held.signed, step.action)
-    if step.action != "update":
-        put_job(agent, item)
-        return None
-    answer = send_change(item, agent)
-    if isinstance(answer, w.Refused):
-        raise ElfError(MEANWHILE)
-    return answer.from_us
+    for _ in range(TRIES_MAX):
+        item = signed(_next(step, held, present), keys, held.signed, step.action)
+        if step.action != "update":
+            put_job(agent, item)
+            return None
+        answer = send_change(item, agent)
+        if isinstance(answer, w.Changed):
+            return answer.from_us
+        if present is None or answer.version != present.versions[-1].digest:
+            break
+        held = replace(
+            held, next=max(held.next, answer.next)
+        )  # the asked agent did not know its master's term
+    raise ElfError(MEANWHILE)
 
 
 def _next(step: Step, held: w.JobHeld, present: JobSpec | None) -> JobSpec:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from elf.agent.commands.folder.apply import Apply, apply_command
+from elf.agent.commands.job import STOP_AHEAD
 from elf.agent.control import protocol as w
 from elf.errors import ElfError, UsageError
 from elf.jobmaster.directory.job_spec import JobSpec, decode_job
@@ -48,7 +49,8 @@ class OneAgent:
         if isinstance(request, w.JobGet):
             sources = {"access": w.HeldSource(3)}
             item = self.items.get(job_id(request.name))
-            return w.JobHeld(item, (), ("access",), (), NOW_US, self._signed, sources)
+            number = decode_job(item).number + 1 if item else 1
+            return w.JobHeld(item, (), ("access",), (), NOW_US, self._signed, sources, next=number)
         if isinstance(request, w.JobList):
             return w.Jobs(tuple(map(line_of, self.specs.values())))
         assert isinstance(request, w.JobPut | w.JobChange)
@@ -56,7 +58,8 @@ class OneAgent:
         if spec.name in self.failing:
             raise ElfError("it fails")
         held = self.items.get(spec.id)
-        assert spec.number == (decode_job(held).number + 1 if held else 1)
+        before = decode_job(held).number if held else 0
+        assert spec.number == before + 1 + (STOP_AHEAD if spec.stopped else 0)
         self.items[spec.id] = request.item
         self.told.append(f"{'stop' if spec.stopped else 'put'} {spec.name}")
         return w.Changed(NOW_US, 1) if isinstance(request, w.JobChange) else w.Done()

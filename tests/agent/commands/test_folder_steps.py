@@ -24,7 +24,8 @@ NOW_US = 1_700_000_000_000_000
 def held(spec: JobSpec | None = None) -> JobHeld:
     sources = {"access": HeldSource(3), "other": HeldSource(1)}
     item = spec.item() if spec is not None else None
-    return JobHeld(item, ("hits",), tuple(sources), ("lake", "old"), NOW_US, False, sources)
+    number = spec.number + 1 if spec is not None else 1
+    return JobHeld(item, ("hits",), tuple(sources), ("lake", "old"), NOW_US, False, sources, next=number)
 
 
 def asked(text: str, label: str = "web") -> tuple[NewJob, Plan]:
