@@ -8,7 +8,7 @@ from elf.jobmaster.compile.parse import Node, fail
 from elf.jobmaster.compile.types import typed
 from elf.jobmaster.plan.parameters import named
 from elf.jobmaster.plan.plan import Expression, Literal, Plan
-from elf.jobmaster.values.sql_types import NULL, SqlType
+from elf.jobmaster.values.sql_types import INT, NULL, SqlType
 
 
 class Given:
@@ -40,3 +40,9 @@ class Given:
             fail(sql, self.seen[name], f"the parameter {name} cannot be used here", "write a constant")
         first = {use.parameter: use.type for use in reversed(uses)}
         return None if all(use.type == first[use.parameter] for use in uses) else first
+
+
+def with_ints(plan: Plan, types: Mapping[str, SqlType]) -> dict[str, SqlType]:
+    """The types, but INT for each parameter that one use needs as an INT: LIMIT and some arguments of functions take no other
+    type, and an INT converts to all other numbers."""
+    return {**types, **{use.parameter: INT for use in named(plan) if use.type == INT}}

@@ -56,7 +56,7 @@ def _compiled(
     values: Mapping[str, str],
     defaults: Mapping[str, str],
 ) -> Plan:
-    from elf.jobmaster.compile.given import Given
+    from elf.jobmaster.compile.given import Given, with_ints
     from elf.jobmaster.compile.parse import parse
     from elf.jobmaster.compile.select import Select
     from elf.jobmaster.plan.parameters import literal, unknown
@@ -73,7 +73,14 @@ def _compiled(
         if name not in given.seen:
             raise QueryError(unknown(name, given.seen))
     types = given.types_in(sql, plan)
-    return plan if types is None else Select(sql, parse(sql), sources, Given(texts, types)).plan()
+    if types is None:
+        return plan
+    try:
+        return Select(sql, parse(sql), sources, Given(texts, types)).plan()
+    except QueryError:
+        if (ints := with_ints(plan, types)) == types:
+            raise
+    return Select(sql, parse(sql), sources, Given(texts, ints)).plan()
 
 
 def _check_text(sql: str) -> None:

@@ -182,7 +182,9 @@ def _called(arguments: list[str]) -> int:
 
 def main(arguments: list[str]) -> int:
     """Exit code: 1 if a seed failed, 2 for wrong arguments, 130 if --keep or --stats was stopped."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background commands start with it ignored
+    signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # a shell's background commands start with it ignored
     try:
         return int(_called(arguments) > 0)
     except UsageError as error:

@@ -391,6 +391,17 @@ def test_a_query_with_parameters_equals_the_query_with_constants(
     assert list(elf.run(asked, log, format=NGINX_FORMAT, params=values).rows()) == rows
 
 
+def test_one_parameter_may_be_a_number_and_an_argument_that_must_be_an_int(log: Path) -> None:
+    asked = (
+        "SELECT status, count(*) AS n, count_if(split_part(path, '/', :part) = '') AS a FROM access "
+        "WHERE bytes / :part > 0 AND bytes >= :part GROUP BY status ORDER BY n % :part, status LIMIT :part"
+    )
+    for part in ("1", "2"):
+        written = asked.replace(":part", part)
+        rows = list(elf.run(written, log, format=NGINX_FORMAT).rows())
+        assert list(elf.run(asked, log, format=NGINX_FORMAT, params={"part": part}).rows()) == rows
+
+
 def test_values_of_python_are_values(log: Path) -> None:
     sql = "SELECT count(*) AS n FROM access WHERE status >= :least AND request_time > :slow AND :on AND path LIKE :like"
     got = elf.run(
