@@ -20,6 +20,7 @@ HEAD = '-- +++\n-- lateness = "300ms"\n-- +++\n'
 @pytest.fixture
 def fleet(tmp_path: Path) -> Iterator[Fleet]:
     with Fleet(tmp_path / "fleet", 3) as fleet:
+        fleet.wait_known()
         yield fleet
 
 

@@ -70,6 +70,7 @@ def test_every_version_counts_with_its_own_values(tmp_path: Path) -> None:
 @pytest.fixture
 def fleet(tmp_path: Path) -> Iterator[Fleet]:
     with Fleet(tmp_path, 3) as fleet:
+        fleet.wait_known()
         yield fleet
 
 

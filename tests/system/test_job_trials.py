@@ -22,6 +22,7 @@ ERRORS = SQL.replace("GROUP BY", "WHERE status >= 400 GROUP BY")
 @pytest.fixture
 def fleet(tmp_path: Path) -> Iterator[Fleet]:
     with Fleet(tmp_path, 3) as fleet:
+        fleet.wait_known()
         fleet.start_job("hits", lateness="2s")
         yield fleet
 

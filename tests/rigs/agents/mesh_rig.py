@@ -386,6 +386,15 @@ start = "beginning"
                 partial(self._sees, agent, len(running)), f"{agent.name} does not see {len(running)} agents"
             )
 
+    def wait_known(self) -> None:
+        """Until each agent has the adverts of all: commands count and name agents by these, and they come after `wait_joined`."""
+        for agent in self.agents:
+            wait_until(partial(self._knows_all, agent), f"{agent.name} lacks adverts")
+
+    def _knows_all(self, agent: Agent) -> bool:
+        source = agent.ask(w.JobGet("any", columns=True)).schemas.get("access")
+        return source is not None and source.followers == len(self.agents)
+
     def _sees(self, agent: Agent, count: int) -> bool:
         """An agent that restarts opens its control socket again."""
         try:
