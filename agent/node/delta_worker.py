@@ -65,6 +65,7 @@ from elf.srt.messages.messages import (
     Farewell,
     Goodbye,
     Hello,
+    Message,
     Micros,
     Position,
     Resend,
@@ -81,8 +82,6 @@ OVERDUE_PARKS = 4
 """A bundle that is neither committed nor split within this many times park_us has been lost on the way."""
 ASK_DOUBLINGS = 5
 """Hello is repeated after ask_us, doubling up to 32 times that: 10,000 workers without a master send 1,600 messages a second."""
-
-Down = Welcome | Farewell | Commit | Split | Resend | Control | Stop
 
 
 class State(Enum):
@@ -182,8 +181,8 @@ class DeltaWorker:
         self._promises.note(NO_BALLOT, now)  # a former life may have promised up to now
         return self._ask(now)
 
-    def step(self, message: Down, now: int) -> list[Effect]:
-        """An answer of the master."""
+    def step(self, message: Message, now: int) -> list[Effect]:
+        """An answer of the master; other messages are ignored."""
         self._set_clock(now)
         if self.state is State.ENDED:
             return []

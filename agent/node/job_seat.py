@@ -25,9 +25,8 @@ from elf.agent.node.timers import Timed
 from elf.cbt.budget import Budget
 from elf.jobmaster.directory.directory import Directory
 from elf.jobmaster.directory.job_items import JobItems
-from elf.jobmaster.directory.job_spec import LOST_MAX, JobSpec, Lost, ballot_item, decode_job, lost_item
+from elf.jobmaster.directory.job_spec import JobSpec, ballot_item, decode_job, is_another_trial
 from elf.jobmaster.directory.known_schedule import schedule_item
-from elf.jobmaster.directory.versions import lost_changes
 from elf.jobmaster.log.handover import Offering, Unshared
 from elf.jobmaster.log.job_log import Promise
 from elf.jobmaster.log.job_state import JobState
@@ -53,6 +52,7 @@ Core = TreeSeat | Reducer | DeltaWorker | Succession | Master | Offering | Term
 
 _TREE = {m.Adopt, m.Path, m.Refuse, m.Size, m.Leave}
 _TO_MASTER = {m.Hello, m.Goodbye, r.LedgerReport, r.PutReply, r.PartReply, r.Watch}
+_TO_WORKER = {m.Welcome, m.Farewell}
 _ANSWERS = {m.Commit, m.Split, m.Resend, m.Hold, m.Welcome}
 """Messages for reducer and worker only, unless they carry a new ballot."""
 
@@ -218,8 +218,8 @@ class JobSeat:
         spec, known = self._held.spec(self.spec), self.spec
         self.spec = spec or known
         if spec is not None and spec is not known:
-            self._note_lost(known, spec)
-        if spec is None or spec.has_ended(now) or self._is_another_trial(known):
+            self._items += self._held.newly_lost(known, spec)
+        if spec is None or spec.has_ended(now) or is_another_trial(spec, known):
             return self._stop(now)
         if self.master is not None:
             if spec is not known:
@@ -228,21 +228,6 @@ class JobSeat:
                 effects += self.master.serve_sinks(self._lakes.sinks, now, fresh)
         effects += self._note_ballot(self._held.ballot(), now)
         return effects + self._note_agents(now)
-
-    def _note_lost(self, former: JobSpec, spec: JobSpec) -> None:
-        """A spec outranks another one: report those changes that the job has lost."""
-        held = self._held.lost()
-        known = {(each.number, each.version) for each in held}
-        lost = lost_changes(former, spec, self._held.schedule())
-        if any((each.number, each.version) not in known for each in lost):
-            both = {(each.number, each.version): each for each in (*lost, *held)}
-            changes = sorted(both.values(), key=lambda each: each.number)[-LOST_MAX:]
-            self._items.append(lost_item(self.job, spec.number, Lost(tuple(changes))))
-
-    def _is_another_trial(self, known: JobSpec) -> bool:
-        """Rule Trials*: the next trial under a name may be of other agents and times, so it gets a new seat and a new log, also
-        at a node that has not heard of the end of the former one."""
-        return self.spec.trial != known.trial
 
     def _note_agents(self, now: int) -> list[Effect]:
         if self.master is None:
@@ -321,6 +306,8 @@ class JobSeat:
             return self.succession.step(source, message, now)
         if kind in _TO_MASTER:
             return self.master.step(source, message, now) if self.master is not None else []
+        if kind in _TO_WORKER:
+            return self.worker.step(message, now) if self.worker is not None else []
         step = _STEPS.get(kind)
         return step(self, source, message, now) if step is not None else []
 
@@ -383,9 +370,6 @@ class JobSeat:
             return []  # changes come down the tree; a node that missed one learns it from the answer to its next bundle
         effects = self._note_ballot(message.ballot, now) + self.tree.multicast(message)
         return effects + (self.worker.step(message, now) if self.worker is not None else [])
-
-    def _on_worker(self, source: NodeId, message: m.Welcome | m.Farewell, now: int) -> list[Effect]:
-        return self.worker.step(message, now) if self.worker is not None else []
 
     def _on_tree_request(self, source: NodeId, message: m.TreeRequest, now: int) -> list[Effect]:
         about = self.master is not None, self.tree.parent or b"", tuple(self.tree.children)
@@ -517,8 +501,6 @@ _STEPS: dict[type[Message], Callable[[JobSeat, NodeId, Any, int], list[Effect]]]
     m.Hold: JobSeat._on_demand,
     m.Control: JobSeat._on_control,
     m.Stop: JobSeat._on_control,
-    m.Welcome: JobSeat._on_worker,
-    m.Farewell: JobSeat._on_worker,
     m.TreeRequest: JobSeat._on_tree_request,
     c.ChangeRequest: JobSeat._on_change,
 }

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from elf.jobmaster.directory.directory import Directory
 from elf.jobmaster.directory.job_spec import (
+    LOST_MAX,
     AgentAdvert,
     Change,
     JobSpec,
+    Lost,
     ballot_of,
     decode_agent,
     decode_job,
     decode_lost,
+    lost_item,
 )
 from elf.jobmaster.directory.known_schedule import KnownSchedule, decode_schedule
+from elf.jobmaster.directory.versions import lost_changes
 from elf.srt.messages.ids import JobId, NodeId
 from elf.srt.messages.messages import NO_BALLOT, Ballot, Item
 
@@ -54,6 +58,15 @@ class JobItems:
         """Changes that masters took and that the job does not have, oldest first."""
         item = self._directory.get("lost", self._job)
         return () if item is None else decode_lost(item).changes
+
+    def newly_lost(self, former: JobSpec, spec: JobSpec) -> list[Item]:
+        """A spec outranks another one: the item to spread, if the job has lost changes by it that `lost` does not have."""
+        held = {(each.number, each.version): each for each in self.lost()}
+        lost = {(each.number, each.version): each for each in lost_changes(former, spec, self.schedule())}
+        if lost.keys() <= held.keys():
+            return []
+        changes = sorted((lost | held).values(), key=lambda each: each.number)[-LOST_MAX:]
+        return [lost_item(self._job, spec.number, Lost(tuple(changes)))]
 
     def agents(self, spec: JobSpec) -> list[tuple[NodeId, AgentAdvert]]:
         """Rule Trials*: agents that take part in the job, or did until they left. O(agents of the mesh)."""

@@ -139,6 +139,12 @@ COLUMNS_MAX, COLUMN_TYPES_MAX = 256, 16
 """Bounds for one source in an advert: column names of one type, and types."""
 
 
+def is_another_trial(spec: JobSpec, known: JobSpec) -> bool:
+    """Rule Trials*: the next trial under a name may be of other agents and times, so it gets a new seat and a new log, also at a
+    node that has not heard of the end of the former one."""
+    return spec.trial != known.trial
+
+
 class SourceColumns(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Columns that a source has beyond the canonical ones: each type, as text, and the names of the columns of that type."""
 

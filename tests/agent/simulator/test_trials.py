@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from elf.agent.node.job_seat import JobSeat
+from elf.agent.node import job_seat
 from elf.agent.simulator.run import Run, simulate
 from elf.agent.simulator.scenario import scenario as s
 from elf.agent.simulator.scenario.scenario import Job, Scenario
@@ -93,7 +93,7 @@ def test_another_trial_of_the_name_has_its_own_agents(
 ) -> None:
     """The nodes get the next one's spec without an end of the former one."""
     if is_broken:
-        monkeypatch.setattr(JobSeat, "_is_another_trial", lambda *about: False)
+        monkeypatch.setattr(job_seat, "is_another_trial", lambda *about: False)
 
     def prepare(run: Run) -> None:
         spec = run.specs[1]
