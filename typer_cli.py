@@ -18,7 +18,7 @@ import typer
 import typer.main
 
 from elf.agent.commands.exits import ended
-from elf.agent.commands.job_app import Agent, ListOutput, Params, TableOrJson, TextOrJson, job_app
+from elf.agent.commands.jobs.app import Agent, ListOutput, Params, TableOrJson, TextOrJson, job_app
 from elf.agent.commands.plain_types import use_plain_types
 from elf.agent.commands.run_line import FIELDS, Arguments, Color, Field
 

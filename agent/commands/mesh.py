@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from elf.agent.commands.job import connect
+from elf.agent.commands.jobs.job import connect
 from elf.agent.commands.mesh_text import as_json, is_table, status_table, tree_dot, tree_text
 from elf.agent.config.names import check_asked
 from elf.agent.control import protocol as w

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from elf.agent.commands.trial.trial import SLOTS
+from elf.agent.commands.jobs.trial.trial import SLOTS
 from elf.agent.control import protocol as w
 from elf.typer_cli import app
 from tests.rigs.agents.mesh_rig import SQL, Fleet, wait_until

@@ -12,8 +12,8 @@ from typing import Any, cast
 
 import pytest
 
+from elf.agent.commands.jobs.watch import windows_of
 from elf.agent.commands.process.signals import Stop
-from elf.agent.commands.watch import windows_of
 from elf.agent.control.protocol import JobWatch, Published, Versions
 from elf.agent.control.socket import Control
 from elf.srt.codec.wire import decode

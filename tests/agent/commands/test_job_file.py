@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elf.agent.commands.folder.files import jobs_of, label_of
+from elf.agent.commands.jobs.folder.files import jobs_of, label_of
 from elf.agent.config.job_file import FILE_BYTES_MAX, JobFile, job_text, parse_job_file, read_job_file
 from elf.errors import QueryError, UsageError
 from elf.jobmaster.directory.job_spec import JobSpec, Version

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from elf.agent.commands.jobs.watch import windows_of
 from elf.agent.commands.process.signals import Stop
-from elf.agent.commands.watch import windows_of
 from elf.agent.control import protocol
 from elf.agent.control.follow import BACK, NEVER, Payloads, Watcher, joined
 from elf.agent.control.gathering import OnDisk

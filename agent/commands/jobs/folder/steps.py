@@ -7,8 +7,8 @@ from typing import Literal
 
 import msgspec
 
-from elf.agent.commands.job import NewJob, spec_of
-from elf.agent.commands.job_change import check_change
+from elf.agent.commands.jobs.change import check_change
+from elf.agent.commands.jobs.job import NewJob, spec_of
 from elf.agent.control.protocol import JobHeld, JobLine
 from elf.errors import UsageError
 from elf.jobmaster.directory.differences import Difference, differences

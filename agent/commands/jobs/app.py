@@ -114,7 +114,7 @@ def job_start(
     agent: Agent = None,
 ) -> None:
     """Start a job on all agents that follow its source."""
-    from elf.agent.commands.job import new_job, start_command
+    from elf.agent.commands.jobs.job import new_job, start_command
 
     flags = {
         "sql": sql,
@@ -164,8 +164,8 @@ def job_update(
 
     Every line counts in one version, the one in force at the line's time.
     """
-    from elf.agent.commands.job import new_job
-    from elf.agent.commands.job_change import Update, update_command
+    from elf.agent.commands.jobs.change import Update, update_command
+    from elf.agent.commands.jobs.job import new_job
 
     new = new_job(name, file, {"sql": sql}, param, strict=strict)
     update = Update(name, new, None, at.value, expect_version, dry_run, keys, force=force)
@@ -185,7 +185,7 @@ def job_set(
     agent: Agent = None,
 ) -> None:
     """Give parameters of a running job's question other values."""
-    from elf.agent.commands.job_change import Update, set_command
+    from elf.agent.commands.jobs.change import Update, set_command
 
     update = Update(name, None, None, at.value, expect_version, dry_run, keys, tuple(values))
     typer.echo(set_command(update, agent))
@@ -210,7 +210,7 @@ def job_rollback(
     agent: Agent = None,
 ) -> None:
     """Give a running job an earlier version again."""
-    from elf.agent.commands.job_change import Update, rollback_command
+    from elf.agent.commands.jobs.change import Update, rollback_command
 
     update = Update(name, None, to, at.value, expect_version, dry_run, keys, force=force)
     typer.echo(rollback_command(update, agent))
@@ -253,8 +253,8 @@ def job_try(
 
     The job is not changed. Ctrl-C ends only the display. End the trial with elf job promote or elf job abort.
     """
-    from elf.agent.commands.trial.trial import NewTrial
-    from elf.agent.commands.trial.watch import try_command
+    from elf.agent.commands.jobs.trial.trial import NewTrial
+    from elf.agent.commands.jobs.trial.watch import try_command
 
     new = NewTrial(name, sql, tuple(values or ()), tuple(on or ()), span, keys)
     raise typer.Exit(try_command(new, windows, output.value if output else None, agent))
@@ -272,8 +272,8 @@ def job_promote(
 
     Refused if the job was changed since the trial began.
     """
-    from elf.agent.commands.job_change import Update
-    from elf.agent.commands.trial.trial import promote_command
+    from elf.agent.commands.jobs.change import Update
+    from elf.agent.commands.jobs.trial.trial import promote_command
 
     update = Update(name, at=at.value, dry_run=dry_run, keys=keys)
     typer.echo(promote_command(update, agent))
@@ -282,7 +282,7 @@ def job_promote(
 @job_app.command("abort")
 def job_abort(name: JobName, keys: OperatorKeys = None, agent: Agent = None) -> None:
     """End the trial of a job; the job stays as it is."""
-    from elf.agent.commands.trial.trial import abort_command
+    from elf.agent.commands.jobs.trial.trial import abort_command
 
     typer.echo(abort_command(name, keys, agent))
 
@@ -290,7 +290,7 @@ def job_abort(name: JobName, keys: OperatorKeys = None, agent: Agent = None) -> 
 @job_app.command("history")
 def job_history(name: JobName, output: ListOutput = None, agent: Agent = None) -> None:
     """The versions of a job, oldest first."""
-    from elf.agent.commands.job_history import history_command
+    from elf.agent.commands.jobs.history import history_command
 
     typer.echo(history_command(name, output.value if output else None, agent))
 
@@ -309,7 +309,7 @@ def job_show(
     agent: Agent = None,
 ) -> None:
     """A job as it is now: its question, version and options."""
-    from elf.agent.commands.job_history import show_command
+    from elf.agent.commands.jobs.history import show_command
 
     typer.echo(show_command(name, output.value if output else None, agent))
 
@@ -341,7 +341,7 @@ def job_apply(
     agent: Agent = None,
 ) -> None:
     """Make the mesh's jobs equal to a folder of job files."""
-    from elf.agent.commands.folder.apply import Apply, apply_command
+    from elf.agent.commands.jobs.folder.apply import Apply, apply_command
 
     apply = Apply(folder, label, prune, dry_run, yes, output.value == "json", keys)
     for line in apply_command(apply, agent):
@@ -351,8 +351,8 @@ def job_apply(
 @job_app.command("stop")
 def job_stop(name: JobName, keys: OperatorKeys = None, agent: Agent = None) -> None:
     """Stop a job everywhere; its open windows are dropped."""
-    from elf.agent.commands.job import stop_command
-    from elf.agent.commands.trial.trial import end_trial
+    from elf.agent.commands.jobs.job import stop_command
+    from elf.agent.commands.jobs.trial.trial import end_trial
 
     typer.echo(stop_command(name, keys, agent))
     end_trial(name, keys, agent)
@@ -361,7 +361,7 @@ def job_stop(name: JobName, keys: OperatorKeys = None, agent: Agent = None) -> N
 @job_app.command("list")
 def job_list(output: ListOutput = None, agent: Agent = None) -> None:
     """All jobs."""
-    from elf.agent.commands.job import list_command
+    from elf.agent.commands.jobs.job import list_command
 
     typer.echo(list_command(output.value if output else None, agent))
 
@@ -376,6 +376,6 @@ def job_watch(
     agent: Agent = None,
 ) -> None:
     """Follow a job's windows, open ones as they grow."""
-    from elf.agent.commands.watch import watch_command
+    from elf.agent.commands.jobs.watch import watch_command
 
     raise typer.Exit(watch_command(name, windows, output.value if output else None, agent))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from elf.agent.commands.job import NewJob, job_of_file
+from elf.agent.commands.jobs.job import NewJob, job_of_file
 from elf.agent.config.job_file import read_job_file
 from elf.agent.config.names import NAME_EXPECTED, is_name, shortened
 from elf.errors import UsageError

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from elf.agent.commands.job_change import running_job
+from elf.agent.commands.jobs.change import running_job
 from elf.agent.commands.mesh_text import as_json, is_table, table_of, time_text, trial_text
 from elf.agent.config import units
 from elf.agent.config.job_file import job_text
@@ -54,7 +54,7 @@ def _short(text: str) -> str:
 
 def show_command(name: str, output: str | None, agent: Path | None) -> str:
     """A job as it is now, as text, or as the job file that starts it again. Raises `ElfError`."""
-    from elf.agent.commands.trial.trial import running_line
+    from elf.agent.commands.jobs.trial.trial import running_line
 
     spec, held = running_job(name, agent)
     if output == "file":

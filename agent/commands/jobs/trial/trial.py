@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from elf.agent.commands.job import NewJob, compiled, connect, held_job, put_job, signed, stopped
-from elf.agent.commands.job_change import Update, adopt, changed_values, running_job
+from elf.agent.commands.jobs.change import Update, adopt, changed_values, running_job
+from elf.agent.commands.jobs.job import NewJob, compiled, connect, held_job, put_job, signed, stopped
 from elf.agent.commands.mesh_text import time_text
 from elf.agent.commands.process.streams import say
 from elf.agent.config import units

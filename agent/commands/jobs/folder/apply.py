@@ -15,10 +15,10 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from elf.agent.commands.folder.files import jobs_of, label_of
-from elf.agent.commands.folder.steps import Action, Step, step_of, stops, too_many
-from elf.agent.commands.job import compiled, connect, held_job, operator_keys, put_job, signed, stopped
-from elf.agent.commands.job_change import TRIES_MAX, send_change
+from elf.agent.commands.jobs.change import TRIES_MAX, send_change
+from elf.agent.commands.jobs.folder.files import jobs_of, label_of
+from elf.agent.commands.jobs.folder.steps import Action, Step, step_of, stops, too_many
+from elf.agent.commands.jobs.job import compiled, connect, held_job, operator_keys, put_job, signed, stopped
 from elf.agent.commands.mesh_text import as_json, time_text
 from elf.agent.commands.process.streams import say
 from elf.agent.control import protocol as w

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from elf.agent.commands.arguments import values_of
-from elf.agent.commands.job import (
+from elf.agent.commands.jobs.job import (
     FLAGS,
     NEVER_FINAL,
     NewJob,

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from elf.agent.commands.folder.steps import step_of, stops, too_many
-from elf.agent.commands.job import NewJob, compiled, job_of_file, spec_of
+from elf.agent.commands.jobs.folder.steps import step_of, stops, too_many
+from elf.agent.commands.jobs.job import NewJob, compiled, job_of_file, spec_of
 from elf.agent.config.job_file import job_text, parse_job_file
 from elf.agent.control.protocol import HeldSource, JobHeld, JobLine
 from elf.errors import UsageError

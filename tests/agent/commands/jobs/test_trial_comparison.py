@@ -9,8 +9,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elf.agent.commands.trial.comparison import WAITING_MAX, Compared, Comparison
-from elf.agent.commands.trial.text import ROWS_SHOWN, as_json, as_table
+from elf.agent.commands.jobs.trial.comparison import WAITING_MAX, Compared, Comparison
+from elf.agent.commands.jobs.trial.text import ROWS_SHOWN, as_json, as_table
 from elf.agent.formats.presets import COLUMN_TYPES
 from elf.jobmaster.compile.query import compile as compile_query
 from elf.jobmaster.plan.plan import Plan

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from elf.agent.commands.trial.comparison import Compared, Number, Row
+from elf.agent.commands.jobs.trial.comparison import Compared, Number, Row
 from elf.jobmaster.windows.result import ColumnInfo, Window
 from elf.sinks.console.cells import escape, json_cell, number
 from elf.sinks.console.grid import display, is_right, span, table

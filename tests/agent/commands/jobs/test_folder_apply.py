@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from elf.agent.commands.folder.apply import Apply, apply_command
-from elf.agent.commands.job import STOP_AHEAD
+from elf.agent.commands.jobs.folder.apply import Apply, apply_command
+from elf.agent.commands.jobs.job import STOP_AHEAD
 from elf.agent.control import protocol as w
 from elf.errors import ElfError, UsageError
 from elf.jobmaster.directory.job_spec import JobSpec, decode_job
@@ -97,8 +97,8 @@ class connected:  # noqa: N801 - used as a function
     def __init__(self, agent: OneAgent) -> None:
         self.agent = agent
         self._patches = [
-            patch(f"elf.agent.commands.{module}.connect", lambda _: agent)
-            for module in ("job", "job_change", "folder.apply")
+            patch(f"elf.agent.commands.jobs.{module}.connect", lambda _: agent)
+            for module in ("job", "change", "folder.apply")
         ]
 
     def __enter__(self) -> OneAgent:

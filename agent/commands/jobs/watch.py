@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from elf.agent.commands.job import connect
+from elf.agent.commands.jobs.job import connect
 from elf.agent.commands.mesh_text import time_text
 from elf.agent.commands.process.signals import Stop, stop_on_signals
 from elf.agent.commands.process.streams import say

@@ -9,14 +9,14 @@ from queue import Empty, Queue
 from threading import Thread
 from typing import NamedTuple
 
-from elf.agent.commands.job import connect
+from elf.agent.commands.jobs.job import connect
+from elf.agent.commands.jobs.trial.comparison import Compared, Comparison
+from elf.agent.commands.jobs.trial.text import as_json, as_table
+from elf.agent.commands.jobs.trial.trial import NewTrial, Running, described, running_trial, start_trial
+from elf.agent.commands.jobs.watch import WAKE_S, windows_of
 from elf.agent.commands.mesh_text import is_table
 from elf.agent.commands.process.signals import Stop, stop_on_signals
 from elf.agent.commands.process.streams import say
-from elf.agent.commands.trial.comparison import Compared, Comparison
-from elf.agent.commands.trial.text import as_json, as_table
-from elf.agent.commands.trial.trial import NewTrial, Running, described, running_trial, start_trial
-from elf.agent.commands.watch import WAKE_S, windows_of
 from elf.agent.control.socket import Control
 from elf.jobmaster.log.schedule import plan_of
 from elf.jobmaster.windows.result import Window
