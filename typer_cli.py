@@ -222,7 +222,7 @@ def report(
 @app.command()
 def demo(
     seconds: Annotated[
-        int, typer.Option(min=10, max=3600, metavar="N", help="How long the traffic lasts.")
+        int, typer.Option(min=20, max=3600, metavar="N", help="How long the traffic lasts.")
     ] = 30,
     seed: Annotated[int, typer.Option(metavar="N", help="Of the traffic's mix.")] = 1,
     folder: Annotated[Path, typer.Option(metavar="DIR", help="Where log, lake and report are left.")] = Path(

@@ -1,8 +1,8 @@
-"""The demo's play: three web servers with visitors, an agent beside each, a master that dies, a report, and the totals compared.
+"""The demo's play: three web servers with visitors, an agent beside each, a job that changes, a master that dies, and a report.
 
 visitors -> web servers -> access logs -> agents -> master of each job -> windows on the console, lake -> Spark report
                                |                                                                               |
-                               +----------------------- one pass over all lines -------------------------------+---- equal?
+                               +------------- one pass over all lines (oracle) --------------------------------+---- equal?
 """
 
 from __future__ import annotations
@@ -13,12 +13,15 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from io import BytesIO, StringIO
 from pathlib import Path
+from typing import Any
 
 from elf.agent.demo import load, server, site
 from elf.agent.demo.load import Sent
+from elf.agent.demo.oracle import Cell, Meaning, Stretch, Totals, compare, count_logs
 from elf.agent.demo.server import Server
 from elf.agent.demo.site import Visit
 from elf.agent.demo.team import Team
@@ -27,20 +30,23 @@ from elf.sinks.lake import layout
 
 HOSTS = 3
 WINDOW_S = 5
+WINDOW_US = WINDOW_S * 1_000_000
 LATENESS_S = 1
-KILLED_AT, BACK_AT, ROTATED_AT = 0.35, 0.5, 0.65
+TRIED_AT, PROMOTED_AT, KILLED_AT, SET_AT, BACK_AT, ROTATED_AT, RETURNED_AT = 0.1, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9
 """Fractions of the time that the traffic lasts."""
 LAST_WINDOW_S_MAX = 120.0
 
-Totals = dict[int, tuple[int, int]]
-"""status -> (hits, bytes)."""
-
 TRAFFIC = f"""
-SELECT window, status, count(*) AS hits, sum(bytes) AS bytes
+SELECT window, status, count(*) AS hits, sum(bytes) AS bytes, count_if(bytes >= :least) AS large
 FROM access
 GROUP BY window(time, '{WINDOW_S} seconds'), status
 ORDER BY status
 """
+TRIED = TRAFFIC.replace(":least)", ":least AND user_agent NOT LIKE '%bot%')")
+"""The trial's query: it counts large answers to people only."""
+LEAST, LEAST_SET = 10_000, 50_000
+MEANINGS = (Meaning(LEAST, False), Meaning(LEAST, True), Meaning(LEAST_SET, True), Meaning(LEAST, True))
+"""Of the versions in order: as started, promoted, with another value, and rolled back."""
 PATHS = f"""
 SELECT window, path, count(*) AS hits, sum(bytes) AS bytes, max(request_time) AS slowest
 FROM access
@@ -48,22 +54,27 @@ GROUP BY window(time, '{WINDOW_S} seconds'), path
 ORDER BY hits DESC
 LIMIT 5
 """
+STORED = """
+SELECT _version AS version, unix_micros(window_start) AS start, status,
+    sum(hits) AS hits, sum(bytes) AS bytes, sum(large) AS large
+FROM traffic GROUP BY _version, window_start, status
+"""
 
 
 def demo_command(folder: Path, seconds: int, seed: int) -> int:
-    """Play it all. Returns 0 when the lake's totals equal the logs', else 1."""
+    """Play it all. Returns 0 when the lake's rows equal the logs', else 1."""
     folder = folder.absolute()
-    logs = collect(folder, seconds, seed)
-    counted = count_logs(logs)
+    logs, stretches = collect(folder, seconds, seed)
+    counted = count_logs(logs, stretches, WINDOW_US)
     page = folder / "report.html"
     announce(f"the Spark report of {folder / 'lake'}")
     stored = report(folder / "lake", page)
     announce(f"the report as a page, to open in a browser: {page}")
-    return compare(counted, stored)
+    return compare(counted, stored, stretches, announce)
 
 
-def collect(folder: Path, seconds: int, seed: int) -> list[Path]:
-    """Serve, visit, follow, kill and rotate; returns the logs that were written."""
+def collect(folder: Path, seconds: int, seed: int) -> tuple[list[Path], list[Stretch]]:
+    """Serve, visit, follow, change, kill and rotate; returns the logs that were written, and the versions of traffic."""
     clean(folder)
     site.build(folder / "site")
     with web_servers(folder) as webs:
@@ -72,11 +83,12 @@ def collect(folder: Path, seconds: int, seed: int) -> list[Path]:
         team = Team(folder, webs)
         with team.at_work():
             announce(f"{HOSTS} agents follow them, with keys of {team.keys}; no agent is special")
-            team.start_job("traffic", TRAFFIC, f"{LATENESS_S}s")
+            team.start_job("traffic", TRAFFIC, f"{LATENESS_S}s", "--param", f"least={LEAST}")
             team.start_job("paths", PATHS, f"{LATENESS_S}s")
             play = Play(team, webs, seconds)
             play.run(seed)
-    return [*play.rotated, *(web.log for web in webs)]
+            stretches = play.stretches()
+    return [*play.rotated, *(web.log for web in webs)], stretches
 
 
 class Play:
@@ -88,10 +100,17 @@ class Play:
         self.master = team.master("traffic")
         self.witness = next(agent for agent in team.agents if agent is not self.master)
         self._todo: list[tuple[float, Callable[[], None]]] = [
+            (TRIED_AT * seconds, self._try),
+            (PROMOTED_AT * seconds, self._promote),
             (KILLED_AT * seconds, self._kill),
+            (SET_AT * seconds, self._set),
             (BACK_AT * seconds, self._bring_back),
             (ROTATED_AT * seconds, self._rotate),
+            (RETURNED_AT * seconds, self._roll_back),
         ]
+        self._events = ThreadPoolExecutor(1)
+        """One event after another, beside the visitors: a command may take seconds."""
+        self._happening: list[Future[None]] = []
 
     def run(self, seed: int) -> None:
         """Run until the window of the last request is in the lake."""
@@ -121,13 +140,32 @@ class Play:
             sent.extend(await asyncio.gather(*visits))
 
         asyncio.run(all_of_them())
+        self._events.shutdown()
+        for event in self._happening:
+            event.result()
         for agent in self.team.agents:
             agent.check()
         return sent
 
     def _happen(self, visit: Visit) -> None:
         while self._todo and visit.at >= self._todo[0][0]:
-            self._todo.pop(0)[1]()
+            self._happening.append(self._events.submit(self._todo.pop(0)[1]))
+
+    def _try(self) -> None:
+        announce("elf job try traffic: what if it counted large answers to people only? both, side by side:")
+        self.team.try_job("traffic", TRIED, self.witness)
+
+    def _promote(self) -> None:
+        announce("elf job promote traffic")
+        announce(self.team.change("promote", "traffic", self.witness))
+
+    def _set(self) -> None:
+        announce(f"elf job set traffic least={LEAST_SET}")
+        announce(self.team.change("set", "traffic", self.witness, f"least={LEAST_SET}"))
+
+    def _roll_back(self) -> None:
+        announce("elf job rollback traffic")
+        announce(self.team.change("rollback", "traffic", self.witness))
 
     def _kill(self) -> None:
         self.master.kill()
@@ -143,13 +181,23 @@ class Play:
         self.rotated += [web.rotate() for web in self.webs]
         announce("all logs are renamed and new ones opened, as logrotate does")
 
+    def stretches(self) -> list[Stretch]:
+        """The versions of traffic and the event times at which each is in force. Raises `PeerError` if a change is missing."""
+        steps = self.team.versions("traffic")
+        if len(steps) != len(MEANINGS):
+            raise PeerError(f"traffic has {len(steps)} changes in force, not {len(MEANINGS)}")
+        ends = [since for _, since in steps[1:]] + [sys.maxsize]
+        changes = zip(steps, ends, MEANINGS, strict=True)
+        return [Stretch(version, since, until, meaning) for (version, since), until, meaning in changes]
+
     def _wait_for_last_window(self) -> None:
         """Return when the lake holds all windows of both jobs, up to that of the last request. Raises `PeerError`."""
-        width = WINDOW_S * 1_000_000
-        last = int(time.time() * 1e6) // width * width
+        last = int(time.time() * 1e6) // WINDOW_US * WINDOW_US
+        (version, since), *_ = self.team.versions("paths")
+        paths = [Stretch(version, since, sys.maxsize, MEANINGS[0])]
         until = time.monotonic() + LAST_WINDOW_S_MAX
-        for job in ("traffic", "paths"):
-            while not self._holds(job, last, width):
+        for job, stretches in (("traffic", self.stretches()), ("paths", paths)):
+            while not self._holds(job, stretches, last):
                 for agent in self.team.agents:
                     agent.check()
                 if time.monotonic() > until:
@@ -158,10 +206,12 @@ class Play:
                     )
                 time.sleep(0.1)
 
-    def _holds(self, job: str, last: int, width: int) -> bool:
+    def _holds(self, job: str, stretches: Sequence[Stretch], last: int) -> bool:
         """Whether the lake has all windows from its first one to this one: each is final once all agents have reported."""
-        starts = {start for _, start in layout.ledger(self.team.folder / "lake", job)}
-        return last in starts and set(range(min(starts), last, width)) <= starts
+        held = layout.ledger(self.team.folder / "lake", job).keys()
+        first = min((start for _, start in held), default=last)
+        wanted = (each.windows(first, last, WINDOW_US) for each in stretches)
+        return all(windows <= held for windows in wanted)
 
 
 @contextmanager
@@ -184,49 +234,25 @@ def clean(folder: Path) -> None:
         shutil.rmtree(folder / name, ignore_errors=True)
 
 
-def count_logs(paths: Sequence[Path]) -> Totals:
-    """Totals from one pass over the raw lines, without our parser: status and bytes are the two numbers after the request."""
-    totals: Totals = {}
-    for path in paths:
-        with path.open("rb") as lines:
-            for line in lines:
-                status, size = map(int, line.split(b'" ', 1)[1].split(b" ", 2)[:2])
-                hits, so_far = totals.get(status, (0, 0))
-                totals[status] = (hits + 1, so_far + size)
-    return totals
-
-
 def report(folder: Path, page: Path) -> Totals:
-    """Print the built-in report, write it as a page too, and return the lake's totals by status."""
+    """Print the built-in report, write it as a page too, and return the lake's rows of traffic."""
     from elf.sinks.report.report import report as spark_report
 
     sys.stdout.flush()
     spark_report(str(folder), output="table")
     spark_report(str(folder), output=f"html:{page}", notices=StringIO())  # already printed
     found = BytesIO()
-    sql = "SELECT status, sum(hits) AS hits, sum(bytes) AS bytes FROM traffic GROUP BY status"
-    spark_report(str(folder), sql=sql, output="json", stdout=found)
-    rows = [json.loads(line) for line in found.getvalue().splitlines()]
-    return {row["status"]: (row["hits"], row["bytes"]) for row in rows}
+    spark_report(str(folder), sql=STORED, output="json", stdout=found)
+    rows = map(json.loads, found.getvalue().splitlines())
+    return {cell_of(row): (row["hits"], row["bytes"], row["large"]) for row in rows}
 
 
-def compare(counted: Totals, stored: Totals, say: Callable[[str], None] | None = None) -> int:
-    """Print whether the lake's totals equal the logs'. Returns the exit code."""
-    say = say or announce
-    for status in sorted(counted.keys() | stored.keys()):
-        ours, theirs = stored.get(status, (0, 0)), counted.get(status, (0, 0))
-        verdict = "equal" if ours == theirs else f"the logs have {theirs[0]:,} hits, {theirs[1]:,} bytes"
-        say(f"status {status}: {ours[0]:,} hits, {ours[1]:,} bytes in the lake: {verdict}")
-    hits = sum(n for n, _ in counted.values())
-    if counted == stored:
-        say(
-            f"the lake's totals are those of the raw logs, counted in one pass: {hits:,} lines, each counted once"
-        )
-        return 0
-    say(f"the lake's totals DIFFER from the raw logs' {hits:,} lines")
-    return 1
+def cell_of(row: dict[str, Any]) -> Cell:
+    """Which version, window and status a row of `STORED` is of."""
+    return row["version"], row["start"], row["status"]
 
 
 def announce(message: str) -> None:
-    """Print a line of the play, marked to stand out from the agent's windows."""
-    print(f"\x1b[1m» {message}\x1b[0m" if sys.stdout.isatty() else f"» {message}", flush=True)
+    """Print lines of the play, marked to stand out from the agent's windows."""
+    for line in message.splitlines():
+        print(f"\x1b[1m» {line}\x1b[0m" if sys.stdout.isatty() else f"» {line}", flush=True)

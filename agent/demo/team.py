@@ -186,11 +186,31 @@ class Team:
             return 0  # its socket exists, but nothing listens at it yet
         return sum(member["state"] == "alive" for member in status["members"])
 
-    def start_job(self, name: str, sql: str, lateness: str) -> None:
+    def start_job(self, name: str, sql: str, lateness: str, *more: str) -> None:
         """Start a job, signed by the operator, at one agent; it spreads to the others."""
+        options = ("--sql", sql, "--lateness", lateness, "--sink", "lake", *more)
+        self.change("start", name, self.agents[0], *options)
+
+    def change(self, verb: str, job: str, agent: Agent, *arguments: str) -> str:
+        """`elf job VERB JOB`, signed by the operator, at one agent: what it prints."""
         keys = self.keys / "operator.keys"
-        arguments: list[str | Path] = ["--sql", sql, "--lateness", lateness, "--sink", "lake", "--keys", keys]
-        run("job", "start", name, *arguments, "--agent", self.agents[0].control)
+        return run("job", verb, job, *arguments, "--keys", keys, "--agent", agent.control).strip()
+
+    def try_job(self, job: str, sql: str, agent: Agent) -> None:
+        """`elf job try` until it has printed a window of both queries; the trial goes on."""
+        sys.stdout.flush()
+        arguments = (job, "--sql", sql, "--windows", "1", "--output", "table")
+        signed: tuple[str | Path, ...] = ("--keys", self.keys / "operator.keys", "--agent", agent.control)
+        command = elf("job", "try", *arguments, *signed)
+        done = subprocess.run(command, env=environment(), stdin=subprocess.DEVNULL, check=False)
+        if done.returncode:
+            raise PeerError(f"elf job try {job} failed")
+
+    def versions(self, job: str) -> list[tuple[str, int]]:
+        """(version, since when in microseconds) of each change that came into force, oldest first."""
+        steps = json.loads(run("job", "history", job, "--agent", self.agents[0].control, "--output", "json"))
+        held = [step for step in steps if step["state"] in ("in force", "replaced")]
+        return [(step["version"], step["from_us"]) for step in held]
 
     def master(self, job: str) -> Agent:
         """The agent at the top of a job's tree, once all agents take part. Raises PeerError."""

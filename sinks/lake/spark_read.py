@@ -310,13 +310,14 @@ def _order(item: dict[str, Any]) -> Any:
 
 
 def view(groups: DataFrame, stored: Stored) -> DataFrame:
-    """A job's view for the user's SQL: window_start, window_end, outputs, keys, then the state; the first of a name only."""
+    """A job's view for the user's SQL: window_start, window_end, outputs, keys, state, version; the first of a name only."""
     columns = {"window_start": START, "window_end": END}
     outputs = [o for o in stored.recipe["outputs"] if o["sql"] and not o["type"].startswith("struct")]
     wanted = [(o["name"], o["sql"]) for o in outputs]
     wanted += [(key["name"], f"`#k{i}`") for i, key in enumerate(stored.keys)]
     wanted += [(c["name"], identifier(c["name"])) for c in stored.states if c["name"] in groups.columns]
     wanted += [(name, name) for name in ("_date", "_hour") if name in groups.columns]
+    wanted.append(("_version", f"'{stored.version}'"))
     taken = set(columns)
     for name, sql in wanted:
         if name.lower() not in taken:

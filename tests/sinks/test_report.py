@@ -168,10 +168,11 @@ def test_sql_sees_a_view_for_each_job(spark: Any, stored: tuple[Path, Lake]) -> 
     [row] = ask(
         spark,
         directory,
-        sql="SELECT sum(hits) AS n, count(DISTINCT window_start) AS w FROM traffic",
+        sql="SELECT sum(hits) AS n, count(DISTINCT window_start) AS w, min(_version) AS v FROM traffic",
         every="1d",
     )
-    assert row == {"n": sum(h for g in expected.values() for h, _ in g.values()), "w": 2}
+    [version] = {key[0] for key in layout.ledger(directory, "traffic")}
+    assert row == {"n": sum(h for g in expected.values() for h, _ in g.values()), "w": 2, "v": version}
 
 
 def test_values_of_parameters(spark: Any, stored: tuple[Path, Lake]) -> None:

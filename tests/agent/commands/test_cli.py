@@ -55,7 +55,7 @@ class TestTypes:
         [
             (["parse", "x", "--limit", "-3"], "'--limit': expected a whole number from 0, found '-3'"),
             (["parse", "x", "--limit", "many"], "'--limit': expected a whole number from 0, found 'many'"),
-            (["demo", "--seconds", "5"], "'--seconds': expected a whole number from 10 to 3600, found '5'"),
+            (["demo", "--seconds", "5"], "'--seconds': expected a whole number from 20 to 3600, found '5'"),
             (["run", "q", "x", "--color", "red"], "'--color': expected auto, always, never, found 'red'"),
             (["explain", "q", "--output", "xml"], "'--output': expected text, json, found 'xml'"),
         ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from elf.agent.commands.parse import read
 from elf.agent.demo import play, server, site, team
 from elf.agent.demo.load import Sent, request, send
+from elf.agent.demo.oracle import Meaning, Stretch, compare, count_logs
 from elf.agent.demo.origin import Origin, Request, quoted, read_request
 
 
@@ -135,8 +137,12 @@ def test_every_visit_becomes_a_line_across_a_rotation(pages: Path, tmp_path: Pat
     finally:
         web.stop()
     assert (sent.answered, sent.failed) == (len(visits), 0)
-    totals = play.count_logs([*rotated, web.log])
-    assert {status: hits for status, (hits, _) in totals.items()} == sent.statuses
+    stretch = Stretch("v1", 0, sys.maxsize, Meaning(0, False))
+    totals = count_logs([*rotated, web.log], [stretch], sys.maxsize)
+    assert {cell: row[0] for cell, row in totals.items()} == {
+        ("v1", 0, status): hits for status, hits in sent.statuses.items()
+    }
+    assert all(hits == large for hits, _, large in totals.values())
     parsed = [read(str(path), web.format, 0, "UTC") for path in (*rotated, web.log)]
     assert sum(one.parsed for one in parsed) == len(visits)
     assert all(one.parsed == one.lines > 0 for one in parsed)
@@ -149,13 +155,45 @@ def test_request_bytes() -> None:
     assert text.endswith("Content-Length: 6\r\n\r\ncard=1")
 
 
-def test_totals_are_compared_by_status() -> None:
+def raw(second: int, status: int, size: int, agent: str = "Firefox") -> str:
+    at = f"17/May/2015:10:05:{second:02}"
+    return f'1.2.3.4 - - [{at} +0000] "GET /?q=%22 HTTP/1.1" {status} {size} "-" "{agent}" 0.001\n'
+
+
+def test_lines_are_counted_by_window_and_version(tmp_path: Path) -> None:
+    at = 1_431_857_100_000_000  # 10:05:00
+    stretches = [
+        Stretch("one", at, at + 7_500_000, Meaning(100, False)),
+        Stretch("two", at + 7_500_000, sys.maxsize, Meaning(100, True)),
+    ]
+    log = tmp_path / "access.log"
+    log.write_text(
+        raw(1, 200, 100) + raw(7, 200, 99, "bot") + raw(7, 404, 100, "bot") + raw(8, 200, 101, "bot")
+    )
+    totals = count_logs([log], stretches, 5_000_000)
+    assert totals == {
+        ("one", at, 200): (1, 100, 1),
+        ("one", at + 5_000_000, 200): (1, 99, 0),
+        ("one", at + 5_000_000, 404): (1, 100, 1),
+        ("two", at + 5_000_000, 200): (1, 101, 0),
+    }
+    assert stretches[0].windows(at, at + 10_000_000, 5_000_000) == {("one", at), ("one", at + 5_000_000)}
+    assert stretches[1].windows(at, at + 10_000_000, 5_000_000) == {
+        ("two", at + 5_000_000),
+        ("two", at + 10_000_000),
+    }
     said: list[str] = []
-    assert play.compare({200: (2, 30), 404: (1, 0)}, {200: (2, 30), 404: (1, 0)}, said.append) == 0
-    assert "3 lines, each counted once" in said[-1]
-    assert play.compare({200: (2, 30)}, {200: (2, 29)}, said.append) == 1
+    assert compare(totals, totals, stretches, said.append) == 0
+    assert said[-3:-1] == [
+        "version one: 3 rows in 2 windows: all equal",
+        "version two: 1 row in 1 window: all equal",
+    ]
+    assert said[-1].endswith("4 lines, each counted once")
+    wrong = totals | {("two", at + 5_000_000, 200): (1, 101, 1)}
+    assert compare(totals, wrong, stretches, said.append) == 1
+    assert said[-2] == "version two: 1 row in 1 window: 1 of them DIFFER from the logs"
     assert "DIFFER" in said[-1]
-    assert play.compare({200: (2, 30)}, {}, said.append) == 1
+    assert compare(totals, {}, stretches, said.append) == 1
 
 
 def test_configuration_is_valid(tmp_path: Path) -> None:
@@ -176,11 +214,12 @@ def test_configuration_is_valid(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("sql", [play.TRAFFIC, play.PATHS])
+@pytest.mark.parametrize("sql", [play.TRAFFIC, play.TRIED, play.PATHS])
 def test_the_jobs_ask_for_windows_of_the_demos_width(sql: str) -> None:
     from elf.agent.formats.formats import column_types, resolve
     from elf.jobmaster.compile.query import compile as compile_query
 
-    plan = compile_query(sql, {"access": column_types(resolve(site.LOG_FORMAT))})
+    values = {"least": "1"} if "least" in sql else {}
+    plan = compile_query(sql, {"access": column_types(resolve(site.LOG_FORMAT))}, values)
     assert plan.window is not None
     assert plan.window.size_us == play.WINDOW_S * 1_000_000
