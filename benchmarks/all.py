@@ -22,7 +22,16 @@ import measure
 from peers import PEERS
 
 HERE = Path(__file__).parent
-ALONE = ("mesh.py", "mesh_root.py", "mesh_live.py", "memory.py", "recovery.py", "edge.py", "beside_nginx.py")
+ALONE = (
+    "mesh.py",
+    "mesh_root.py",
+    "mesh_live.py",
+    "change.py",
+    "memory.py",
+    "recovery.py",
+    "edge.py",
+    "beside_nginx.py",
+)
 """Those that need no generated log."""
 SCRIPTS = ("query.py", "peers.py", "cbt.py", "agent.py", *ALONE)
 SMOKE_CBT = ("--rows", "100000", "--runs", "1")

@@ -85,6 +85,13 @@ def test_a_line_of_a_real_agent_reaches_a_watching_command() -> None:
     assert " 0 lines;" not in told
 
 
+def test_jobs_that_change_are_timed() -> None:
+    told = run("change.py", "--smoke")
+    assert "were counted again within" in told
+    assert told.count("exact: True") == 1
+    assert "NOT EXACT" not in told
+
+
 def test_a_masters_death_is_told_phase_by_phase() -> None:
     told = run("recovery.py", "--smoke")
     assert "not seen" not in told

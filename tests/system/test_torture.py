@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from elf.jobmaster.directory.job_spec import CHANGES_MAX
 from tests.torture.__main__ import refusal
+from tests.torture.changes import NO_TIME, Change, drawn, versions
 from tests.torture.jobs import JOBS
 from tests.torture.options import Options
 from tests.torture.oracle import Count, Log, Oracle, top
@@ -149,6 +151,50 @@ def test_the_last_word_on_each_window(tmp_path: Path) -> None:
     modest = {start_s: replace(each, reporting=1) for start_s, each in whole.items()}
     assert not judge.is_well(modest, AGENTS)
     assert not judge.is_well({START_S: said(TRUE)}, AGENTS)
+
+
+def step(version: str, state: str, from_us: int, least: int) -> dict[str, object]:
+    return {"version": version, "state": state, "from_us": from_us, "parameters": {"least": str(least)}}
+
+
+def test_each_version_of_a_job_that_changes_counts_its_own_lines(tmp_path: Path) -> None:
+    first_us = START_S * 1_000_000
+    steps = [
+        step("a", "replaced", first_us, 200),
+        step("b", "lost", first_us + 1, 500),
+        step("b", "replaced", first_us + 3_000_000, 300),
+        step("a", "in force", first_us + 5_000_000, 200),
+    ]
+    a, b = versions(steps)
+    first_ms = START_S * 1_000.0
+    assert a.stretches == ((first_ms, first_ms + 3_000), (first_ms + 5_000, float("inf")))
+    assert (b.stretches, b.least) == (((first_ms + 3_000, first_ms + 5_000),), 300)
+    truth = oracle(tmp_path)
+    assert {start: bounds.most for start, bounds in truth.windows(a).items()} == {
+        START_S: {(200,): Count(1, 100)},
+        START_S + 5: {(400,): Count(1, 7)},
+    }
+    assert {start: bounds.most for start, bounds in truth.windows(b).items()} == {
+        START_S: {(404,): Count(1, 0)}
+    }
+    judge = Judge(truth, Verdict())
+    latest = {START_S: said({(404,): Count(1, 0)})}
+    judge.nothing_else(latest, b)
+    assert judge.holds_all(latest, b)
+    assert not judge.holds_all(latest, a)
+    assert judge.verdict.findings == []
+    judge.nothing_else(latest, replace(b, stretches=NO_TIME))
+    assert [each.kind for each in judge.verdict.findings] == ["wrong"]
+
+
+def test_a_seed_repeats_its_changes() -> None:
+    def changes(seed: int) -> list[Change]:
+        return drawn(Options(seconds=900.0, seed=seed, out=Path()), ["web1", "web2"])
+
+    assert changes(3) == changes(3) != changes(4)
+    kinds = Counter(each.kind for seed in range(1, 9) for each in changes(seed))
+    assert set(kinds) == {"set", "rollback", "promote", "abort"}
+    assert max(len(changes(seed)) for seed in range(1, 9)) < CHANGES_MAX
 
 
 def schedule(seed: int, seconds: float = 900.0) -> Schedule:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 @dataclass(frozen=True)
 class Job:
     """keys: columns that group, of `agent`, `status` and `path`. limit: of rows by hits, then path. sinks: its lakes. only_pages:
-    counts only answered pages. is_judged: False for a job that fails on purpose."""
+    counts only answered pages. is_judged: False for a job that fails on purpose. least: if it changes, it counts statuses from
+    this on. version, stretches: one of its versions, and the times [from, to) in milliseconds at which that is in force."""
 
     name: str
     keys: tuple[str, ...]
@@ -20,6 +21,16 @@ class Job:
     limit: int = 0
     is_judged: bool = True
     hits: str = "hits"
+    least: int | None = None
+    version: str = ""
+    stretches: tuple[tuple[float, float], ...] = ()
+
+    def is_in_force(self, at_ms: int) -> bool:
+        return not self.stretches or any(low <= at_ms < high for low, high in self.stretches)
+
+    def counts(self, status: int, path: str) -> bool:
+        """Whether its query counts such a line."""
+        return status >= (self.least or 0) and not (self.only_pages and (status >= 400 or not path))
 
     @property
     def sql(self) -> str:
@@ -32,6 +43,7 @@ class Job:
             ]
         )
         where = "WHERE status < 400 AND path LIKE '/p/%' " if self.only_pages else ""
+        where = where if self.least is None else "WHERE status >= :least "
         slide = f", '{self.slide_s} seconds'" if self.slide_s != self.size_s else ""
         window = f"window(time, '{self.size_s} seconds'{slide})"
         order = f" ORDER BY {self.hits} DESC, {', '.join(self.keys)} LIMIT {self.limit}" if self.limit else ""
@@ -43,5 +55,7 @@ JOBS = (
     Job("paths", ("path",), 10, 5, ("west",), only_pages=True, limit=7),
     Job("totals", ("status",), 10, 10),
 )
+CHANGING = Job("changing", ("status",), 5, 5, ("east",), has_bytes=True, least=200)
+"""The job that operators change."""
 DOOMED = Job("doomed", ("status",), 5, 5, is_judged=False, hits="doomed")
 """The job that the bug affects; the bug recognises it by its column."""

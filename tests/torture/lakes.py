@@ -16,7 +16,8 @@ class Lake:
     def __init__(self, name: str, folder: Path) -> None:
         self.name, self.folder = name, folder
         self._known: set[Path] = set()
-        self._panes: dict[tuple[str, int], dict[tuple[Any, ...], Publication]] = {}
+        self._panes: dict[tuple[str, str, int], dict[tuple[Any, ...], Publication]] = {}
+        """(job, version, start) -> revisions."""
 
     def read(self, job: Job) -> list[Publication]:
         """All revisions of all panes of that job."""
@@ -25,25 +26,31 @@ class Lake:
                 self._read_file(path, job)
                 self._known.add(path)
         return [
-            each for (name, _), panes in self._panes.items() if name == job.name for each in panes.values()
+            each for (name, *_), panes in self._panes.items() if name == job.name for each in panes.values()
         ]
 
+    def versions(self, job: Job) -> set[str]:
+        """All versions of that job that are stored."""
+        self.read(job)
+        return {version for name, version, _ in self._panes if name == job.name}
+
     def latest(self, job: Job) -> dict[int, Publication]:
-        """The last revisions, by the pane's start in seconds, without withdrawn ones."""
+        """The last revisions, by the pane's start in seconds, without withdrawn ones. If the job has versions, of that one."""
         latest: dict[int, tuple[tuple[Any, ...], Publication]] = {}
         self.read(job)
-        for (name, start_s), revisions in self._panes.items():
-            if name == job.name:
+        for (name, version, start_s), revisions in self._panes.items():
+            if name == job.name and job.version in ("", version):
                 latest[start_s] = max(revisions.items(), key=lambda item: item[0])
         return {start_s: pane for start_s, (_, pane) in latest.items() if pane.status != "withdrawn"}
 
     def _read_file(self, path: Path, job: Job) -> None:
         from pyarrow.parquet import ParquetFile
 
+        [version] = [part.removeprefix("version=") for part in path.parts if part.startswith("version=")]
         for row in ParquetFile(path).read().to_pylist():
             start_s = int(row["_pane_start"].timestamp())
             revision = (row["_revision_epoch"], row["_revision_node"], row["_revision_n"])
-            revisions = self._panes.setdefault((job.name, start_s), {})
+            revisions = self._panes.setdefault((job.name, version, start_s), {})
             pane = revisions.setdefault((*revision, row["_digest"]), self._pane(row, job, start_s, path))
             if pane.where == f"lake {self.name}: {path.name}" and not row["_empty"]:
                 group: Group = tuple(row[key] for key in job.keys)

@@ -10,8 +10,9 @@ from typing import Any
 @dataclass(frozen=True)
 class Options:
     """seconds: of faults; starting and settling come on top. rate: requests a second at each server. gap_s: mean time between
-    faults. load: busy loops beside it all. faults: the kinds to draw from, all if empty. without: kinds that are left out.
-    allowed: kinds of findings that do not make a run bad. mode: how all logs are rotated; "" for each in a way of its own."""
+    faults. change_s: mean time between changes of a job. load: busy loops beside it all. faults: the kinds to draw from, all if
+    empty. without: kinds that are left out. allowed: kinds of findings that do not make a run bad. mode: how all logs are
+    rotated; "" for each in a way of its own."""
 
     seconds: float
     seed: int
@@ -20,6 +21,7 @@ class Options:
     rate: float = 40.0
     gap_s: float = 6.0
     rotate_s: float = 20.0
+    change_s: float = 20.0
     load: int = 0
     is_quick: bool = False
     keeps: bool = False

@@ -122,11 +122,13 @@ class Oracle:
         """The expected windows by their start in seconds; or the panes of a lake, whose length is the slide."""
         size_s = job.slide_s if as_panes else job.size_s
         windows: dict[int, Bounds] = defaultdict(Bounds)
-        for start, counts in _count(self.most, job, size_s).items():
+        most = [line for line in self.most if job.is_in_force(line.at_ms)]
+        least = [line for line in self.least if job.is_in_force(line.at_ms)]
+        for start, counts in _count(most, job, size_s).items():
             windows[start].most = counts
-        for start, counts in _count(self.least, job, size_s).items():
+        for start, counts in _count(least, job, size_s).items():
             windows[start].least = counts
-        for line in self.most:
+        for line in most:
             for start in _starts(line.at_ms, size_s, job.slide_s):
                 windows[start].lines_most += 1
         return dict(windows)
@@ -144,7 +146,7 @@ def _count(lines: Iterable[Line], job: Job, size_s: int) -> dict[int, dict[Group
     hits: dict[int, Counter[Group]] = defaultdict(Counter)
     sizes: dict[int, Counter[Group]] = defaultdict(Counter)
     for line in lines:
-        if job.only_pages and (line.status >= 400 or not line.path):
+        if not job.counts(line.status, line.path):
             continue
         group = tuple(getattr(line, key) for key in job.keys)
         for start in _starts(line.at_ms, size_s, job.slide_s):

@@ -10,14 +10,15 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import asdict
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from tests.torture import faults, page
+from tests.torture import changes, faults, page
 from tests.torture.agents import RefusedError
-from tests.torture.jobs import JOBS
+from tests.torture.changes import Change
+from tests.torture.jobs import CHANGING, JOBS, Job
 from tests.torture.lakes import Lake
 from tests.torture.log_lines import judge_log_lines
 from tests.torture.options import Options
@@ -46,6 +47,7 @@ class Run:
         self._threads: list[threading.Thread] = []
         self._excuses: list[Excuse] = []
         self._settled_s = 0.0
+        self._versions: list[Job] = []
 
     def go(self, say: Callable[[str], None] = print) -> Verdict:
         """Run all of it. Every failure is a finding."""
@@ -107,6 +109,7 @@ class Run:
         due: list[tuple[float, Callable[[], None]]] = [
             *((fault.at_s, self._starter(fault)) for fault in self.schedule.faults),
             *((at_s, self._rotator(host)) for at_s, host in self.schedule.rotations),
+            *((each.at_s, self._changer(each)) for each in changes.drawn(self.options, self.world.names)),
         ]
         due.sort(key=lambda each: each[0])
         while (now := time.monotonic() - began) < self.options.seconds:
@@ -135,6 +138,11 @@ class Run:
                 self.world.recorder.event("rotate", host, self.world.rotations[host].mode.name)
 
         return lambda: self._thread(f"rotate {host}", rotate)
+
+    def _changer(self, change: Change) -> Callable[[], None]:
+        return lambda: self._thread(
+            f"{change.kind} {CHANGING.name}", lambda: changes.make(self.world, change)
+        )
 
     def _thread(self, name: str, what: Callable[[], None]) -> None:
         def run() -> None:
@@ -186,10 +194,18 @@ class Run:
         for agent in self.world.living:
             (agent.folder / "state.txt").write_text(agent.describe([job.name for job in JOBS]))
 
-    @staticmethod
-    def _is_well(judge: Judge, lakes: list[Lake]) -> bool:
+    def _is_well(self, judge: Judge, lakes: list[Lake]) -> bool:
+        with suppress(RefusedError):
+            steps = changes.history(self.world.well())
+            (self.options.folder / "history.json").write_text(json.dumps(steps, indent=1) + "\n")
+            self._versions = changes.versions(steps)
         return all(
             judge.is_well(lake.latest(job), job) for lake in lakes for job in JOBS if lake.name in job.sinks
+        ) and all(
+            judge.holds_all(lake.latest(job), job)
+            for lake in lakes
+            for job in self._versions
+            if lake.name in job.sinks
         )
 
     def _gone(self) -> list[Excuse]:
@@ -215,11 +231,25 @@ class Run:
                 for said in lake.read(job):
                     judge.publication(said, job, as_pane=True)
                 judge.last_revisions(lake.latest(job), job, f"lake {name}", as_panes=True)
+        for name in CHANGING.sinks:
+            self._judge_changes(judge, Lake(name, self.world.lakes[name]))
         for end in self.world.ends:
             self.verdict.add("ended", f"{end.name} with {end.code}: {end.said.strip().splitlines()[-1:]}")
         for name, rss in beyond_cap(self.world.recorder.samples).items():
             self.verdict.add("memory", f"{name}: {rss / 2**20:.0f} MiB resident")
         judge_log_lines(self.world, self.schedule.faults, self.verdict)
+
+    def _judge_changes(self, judge: Judge, lake: Lake) -> None:
+        """Each version of the job that changes holds the lines of the times at which it was in force, and no others."""
+        known = {job.version for job in self._versions}
+        lost = [
+            replace(CHANGING, version=each, stretches=changes.NO_TIME)
+            for each in lake.versions(CHANGING) - known
+        ]
+        self.verdict.counts["versions"] += len(known)
+        for job in (*self._versions, *lost):
+            judge.last_revisions(lake.latest(job), job, f"lake {lake.name}", as_panes=True)
+            judge.nothing_else(lake.latest(job), job)
 
     def result(self) -> dict[str, Any]:
         """The result of the run, as it is written."""

@@ -124,10 +124,10 @@ class Judge:
         self, oracle: Oracle, verdict: Verdict, excuses: Sequence[Excuse] = (), gone: Sequence[Excuse] = ()
     ) -> None:
         self._oracle, self.verdict, self._excuses, self._gone = oracle, verdict, excuses, gone
-        self._truth: dict[tuple[str, bool], dict[int, Bounds]] = {}
+        self._truth: dict[tuple[Job, bool], dict[int, Bounds]] = {}
 
     def truth(self, job: Job, *, as_panes: bool = False) -> dict[int, Bounds]:
-        key = job.name, as_panes
+        key = job, as_panes
         if key not in self._truth:
             self._truth[key] = self._oracle.windows(job, as_panes=as_panes)
         return self._truth[key]
@@ -160,14 +160,28 @@ class Judge:
         Earlier ones may be modest for good: an agent that lost its disk, or a log that was copied and truncated while nobody
         looked, leaves a doubt that nothing can lift. If all of the newest are, some agent does not count as whole any more.
         """
-        panes = sorted((at, bounds) for at, bounds in self.truth(job, as_panes=True).items() if bounds.least)
-        return all(
-            start_s in latest and not differences(latest[start_s].rows, bounds, _unlimited(job))
-            for start_s, bounds in panes
-        ) and any(
+        panes = self._panes(job)
+        return self.holds_all(latest, job) and any(
             latest[start_s].is_whole or not bounds.is_exact or self._is_of_gone(start_s, job)
             for start_s, bounds in panes[-NEWEST:]
         )
+
+    def holds_all(self, latest: Mapping[int, Publication], job: Job) -> bool:
+        """Whether a lake holds all panes with all their lines."""
+        return all(
+            start_s in latest and not differences(latest[start_s].rows, bounds, _unlimited(job))
+            for start_s, bounds in self._panes(job)
+        )
+
+    def _panes(self, job: Job) -> list[tuple[int, Bounds]]:
+        return sorted((at, bounds) for at, bounds in self.truth(job, as_panes=True).items() if bounds.least)
+
+    def nothing_else(self, latest: Mapping[int, Publication], job: Job) -> None:
+        """Check that a lake has no rows for times at which that version of the job is not in force."""
+        for start_s, said in latest.items():
+            if said.rows and start_s not in self.truth(job, as_panes=True):
+                text = f"{said}: version {job.version} is not in force then: {_short([f'{each}' for each in said.rows])}"
+                self.verdict.add("wrong", text, start_s)
 
     def session(self, heard: Iterable[Publication], job: Job) -> None:
         """Check what one reader received, in order."""

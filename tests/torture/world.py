@@ -23,7 +23,7 @@ from tests.torture.agents import (
     elf,
 )
 from tests.torture.hosts import Hosts
-from tests.torture.jobs import DOOMED, JOBS, Job
+from tests.torture.jobs import CHANGING, DOOMED, JOBS, Job
 from tests.torture.options import Options
 from tests.torture.oracle import Log
 from tests.torture.recorder import Recorder
@@ -145,7 +145,7 @@ class World:
             self.agents[name].start()
         for name in self.names:
             self.until(partial(self._sees_all, self.agents[name]), f"{name} does not see all")
-        for job in (*JOBS, DOOMED):
+        for job in (*JOBS, CHANGING, DOOMED):
             self.start_job(job)
 
     def _sees_all(self, agent: Agent) -> bool:
@@ -157,6 +157,7 @@ class World:
 
     def start_job(self, job: Job) -> None:
         sinks = [word for sink in job.sinks for word in ("--sink", sink)]
+        values = () if job.least is None else ("--param", f"least={job.least}")
         lateness = f"{self.options.lateness_s:.0f}s"
         at = self.agents[self.names[0]].socket
         keys = self.authority.operator
@@ -169,6 +170,7 @@ class World:
             "--lateness",
             lateness,
             *sinks,
+            *values,
             "--keys",
             keys,
             "--agent",

@@ -1,0 +1,98 @@
+"""Operators who change the job `changing` while faults happen: other values, rollbacks, trials. What its history says in the end
+decides which version each line counts in."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tests.torture.agents import Agent, RefusedError, elf
+from tests.torture.jobs import CHANGING, Job
+from tests.torture.options import Options
+from tests.torture.world import World
+
+KINDS = {"set": 6, "rollback": 2, "promote": 1, "abort": 1}
+"""By weight. A trial starts, and is promoted or aborted after `TRIAL_S`."""
+MODES = ("now", "now", "next", "restate")
+LEAST = (200, 201, 300, 304, 400, 404)
+TRIAL_S = 6.0
+NO_TIME = ((0.0, 0.0),)
+"""When a version is in force that was lost before it was ever."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """at_s: since the first visitors. host: whose agent is asked. least: the parameter's new value."""
+
+    at_s: float
+    kind: str
+    host: str
+    least: int
+    mode: str
+
+
+def drawn(options: Options, hosts: Sequence[str]) -> list[Change]:
+    """All changes of a run, in order."""
+    draws, at_s, changes = random.Random(options.seed ^ 0x0C4A), 0.0, []
+    while (at_s := at_s + draws.uniform(0.2, 1.8) * options.change_s) < options.seconds:
+        [kind] = draws.choices(list(KINDS), list(KINDS.values()))
+        changes.append(Change(at_s, kind, draws.choice(hosts), draws.choice(LEAST), draws.choice(MODES)))
+    return changes
+
+
+def make(world: World, change: Change) -> None:
+    """Type its commands. One that is refused, as by an agent that is alone, changes nothing."""
+    asked = world.agents[change.host]
+    agent = asked if asked.is_running and asked.socket.exists() else world.well(change.host)
+    event = world.recorder.event("change", agent.name, f"{change.kind} least={change.least} at {change.mode}")
+    try:
+        for arguments in commands(change):
+            if arguments is None:
+                world.pause(TRIAL_S)
+            else:
+                _command(world, agent, arguments)
+    except RefusedError as error:
+        event["text"] = f"{event['text']}: {error}"
+    event["until"] = time.time()
+
+
+def commands(change: Change) -> Iterable[Sequence[str] | None]:
+    """The arguments of each command; None: wait for some windows."""
+    value = f"least={change.least}"
+    if change.kind == "set":
+        yield "set", CHANGING.name, value, "--at", change.mode
+    elif change.kind == "rollback":
+        yield "rollback", CHANGING.name, "--at", change.mode
+    else:
+        yield "try", CHANGING.name, "--set", value, "--windows", "0", "--for", "1m"
+        yield None
+        yield change.kind, CHANGING.name
+
+
+def _command(world: World, agent: Agent, arguments: Sequence[str]) -> None:
+    elf("job", *arguments, "--keys", world.authority.operator, "--agent", agent.socket)
+
+
+def history(agent: Agent) -> list[dict[str, Any]]:
+    """The changes of the job, as that agent knows them. Raises RefusedError."""
+    said = elf("job", "history", CHANGING.name, "--agent", agent.socket, "--output", "json")
+    steps: list[dict[str, Any]] = json.loads(said)
+    return steps
+
+
+def versions(steps: Iterable[Mapping[str, Any]]) -> list[Job]:
+    """The job in each of its versions that are or were in force."""
+    held = [step for step in steps if step["state"] in ("in force", "replaced")]
+    ends = [step["from_us"] / 1_000 for step in held[1:]] + [float("inf")]
+    jobs: dict[str, Job] = {}
+    for step, until_ms in zip(held, ends, strict=True):
+        former = jobs.get(step["version"])
+        stretch = (step["from_us"] / 1_000, until_ms)
+        stretches = (*(former.stretches if former is not None else ()), stretch)
+        least = int(step["parameters"]["least"])
+        jobs[step["version"]] = replace(CHANGING, version=step["version"], stretches=stretches, least=least)
+    return list(jobs.values())
