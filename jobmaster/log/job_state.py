@@ -9,8 +9,8 @@ The machine in one sentence: entries of the log go in, and the same entries in t
 | Proven | more than half of the roster has reported under that ballot |
 | Accept | merges rows into panes (late ones are only counted), advances positions and watermarks, records gaps: atomically |
 | Add, Left, Gone, Forget | change the roster |
-| ControlEntry | with a lane: drops panes at or past the lane, of every version that the lane touches; opens the lane. Withdraws |
-| | windows that the new schedule lacks |
+| ControlEntry | with a lane: drops panes at or past the lane, of every version that the lane touches; opens the lane. Without |
+| | one: rows at or past its line become the new version's if that counts alike. Withdraws windows that the schedule lacks then |
 | Final | records the window's revision, digest and coverage |
 | Retire | drops panes, finals and positions of closed files that retention has passed |
 
@@ -51,8 +51,10 @@ from elf.jobmaster.log.schedule import (
     AFTER_ALL,
     BEFORE_ALL,
     Shape,
+    counts_alike,
     in_force,
     interval,
+    past,
     plan_of,
     speaks_for,
     times_within,
@@ -69,6 +71,7 @@ from elf.srt.messages.messages import (
     NO_BALLOT,
     NO_WATERMARK,
     Ballot,
+    Line,
     Maker,
     Micros,
     Schedule,
@@ -222,6 +225,7 @@ class JobState:
             return
         if isinstance(entry, ControlEntry):
             self._drop_lane_rows(entry)
+            self._keep_rows(entry)
             self.spec = entry.spec
         if isinstance(entry, Left | Gone | Forget):
             self._note_lost_lane(entry.worker)
@@ -285,15 +289,18 @@ class JobState:
 
     def _open_versions(self) -> None:
         """Open trees for the versions of the schedule, and close those of others."""
-        plans = {line.version: line.plan for line in self.schedule}
-        for version in self.panes.keys() - plans.keys():
+        lines = {line.version: line for line in self.schedule}
+        for version in self.panes.keys() - lines.keys():
             self.panes.pop(version).close()
             del self.touched[version]
             self.finals = {key: final for key, final in self.finals.items() if key[0] != version}
-        for version, plan in plans.items():
+        for version, line in lines.items():
             if version not in self.panes:
-                self.panes[version] = Panes(plan_of(plan), self._budget)
-                self.touched[version] = {}
+                self._open(line)
+
+    def _open(self, line: Line) -> None:
+        self.panes[line.version] = Panes(plan_of(line.plan), self._budget)
+        self.touched[line.version] = {}
 
     def _advance(self, entry: Accept) -> None:
         """Rule 2*: a watermark counts only inside an accepted contribution, and for its worker. It never falls."""
@@ -380,10 +387,28 @@ class JobState:
             if first is None:
                 continue
             panes.discard(first)
-            touched = self.touched[version]
-            for pane in touched:
-                if pane >= first:
-                    touched[pane] = self.index
+            self._touch(version, first)
+
+    def _keep_rows(self, entry: ControlEntry) -> None:
+        """Rule Keep*: rows at or past a control line without a lane become the new version's, which counts as theirs did."""
+        new, from_us = entry.line, entry.line.from_us
+        shapes = self.positions.shapes
+        if entry.lane_us < NO_LANE or not counts_alike(self.schedule, shapes, new.plan, from_us):
+            return
+        if new.version not in self.panes:
+            self._open(new)
+        for version in {line.version for line in past(self.schedule, from_us)} - {new.version}:
+            for rows in self.panes[version].taken(from_us):
+                self.panes[new.version].merge(rows)
+                self.touched[new.version] |= dict.fromkeys(rows[1].pane.tolist(), self.index)
+            self._touch(version, from_us)
+
+    def _touch(self, version: str, first: Micros) -> None:
+        """The rows of the version's panes from `first` on have changed."""
+        touched = self.touched[version]
+        for pane in touched:
+            if pane >= first:
+                touched[pane] = self.index
 
     def _first_dropped(self, version: str, entry: ControlEntry) -> Micros | None:
         """The first pane of the version that the lane touches; None for a version that was replaced before."""

@@ -144,6 +144,23 @@ def lane_from(schedule: Schedule, shapes: Mapping[str, Shape], line_us: Micros) 
         low = reach
 
 
+def past(schedule: Schedule, line_us: Micros) -> list[Line]:
+    """The lines that are in force at some time at or past `line_us`."""
+    until = [*(line.from_us for line in schedule[1:]), AFTER_ALL]
+    return [line for line, stop in zip(schedule, until, strict=True) if stop > line_us]
+
+
+def counts_alike(schedule: Schedule, shapes: Mapping[str, Shape], new: bytes, line_us: Micros) -> bool:
+    """Whether a plan that comes into force at `line_us` counts as all do that it replaces, and no pane is divided: so rows change
+    hands (rule Keep*)."""
+    plan, replaced = plan_of(new), past(schedule, line_us)
+    return (
+        all(plan.counts_as(plan_of(line.plan)) for line in replaced)
+        and all(shapes[line.version].floor(line_us) == line_us for line in replaced)
+        and lane_from(schedule, shapes, line_us) == line_us
+    )
+
+
 def _reach(schedule: Schedule, of: Line, pane: Micros, low: Micros) -> Micros:
     """The earliest time at which the line's version has rows in its panes from `pane` on, if it is in force at all after
     `low`."""

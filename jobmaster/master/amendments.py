@@ -34,7 +34,7 @@ from elf.jobmaster.directory.known_schedule import KnownSchedule
 from elf.jobmaster.directory.versions import has_change
 from elf.jobmaster.log.entries import NO_LANE, ControlEntry, SpecRank
 from elf.jobmaster.log.job_state import JobState
-from elf.jobmaster.log.schedule import lane_from, next_number, number_of
+from elf.jobmaster.log.schedule import counts_alike, lane_from, next_number, number_of, plan_of
 from elf.jobmaster.master.proposals import Proposals
 from elf.jobmaster.master.publication import Publication
 from elf.srt.messages.messages import Ballot, Control, Line, Micros, Schedule
@@ -129,12 +129,21 @@ class Amendments:
     def _propose(self, now: int) -> None:
         """Propose the control line and its lane."""
         ahead, last = self._log.ahead, self.spec.versions[-1]
-        line_us = max(self._line_us(now), ahead.retained_us + 1)
+        line_us, lane_us = max(self._line_us(now), ahead.retained_us), NO_LANE
+        if not self.keeps_rows(line_us):
+            line_us = max(line_us, ahead.retained_us + 1)
+            lane_us = NO_LANE if self.is_past_all(line_us) else self._lane_us(line_us)
         number = next_number(self.ballot, ahead.schedule)
-        lane_us = NO_LANE if self.is_past_all(line_us) else self._lane_us(line_us)
         line = Line(number, last.digest, line_us, last.plan)
         self._index = self._log.propose(ControlEntry(line, lane_us, self.rank))
         self.announce()
+
+    def keeps_rows(self, line_us: Micros) -> bool:
+        """Rule Keep*: nothing need be read again if the new version counts as those that it replaces: their rows become its own.
+        While a lane is open, it is read again under the new schedule instead."""
+        ahead = self._log.ahead
+        new = self.spec.versions[-1].plan
+        return ahead.lane is None and counts_alike(ahead.schedule, ahead.shapes, new, line_us)
 
     def is_past_all(self, line_us: Micros) -> bool:
         """Rule Lane*: nothing need be read again if no lane is open and no line that was reported is at or past the control
@@ -159,7 +168,7 @@ class Amendments:
         spec, at = self.spec, self.spec.line_us or now
         if (line_us := self.decided()) is not None:
             return line_us
-        if spec.mode == "restate":
+        if spec.mode == "restate" or (spec.mode == "split" and self._shows_other_rows):
             return self._publication.oldest_open(at)
         reported_us = self._log.ahead.reported_us
         if at <= reported_us < at + SHIFT_US_MAX:
@@ -167,6 +176,12 @@ class Amendments:
         if spec.mode == "next":
             return next_boundary((self._log.ahead.schedule[-1].plan, spec.versions[-1].plan), at)
         return at
+
+    @property
+    def _shows_other_rows(self) -> bool:
+        """Whether the change is one of HAVING, ORDER BY and LIMIT alone: no window is cut for it."""
+        plan = plan_of(self._log.ahead.schedule[-1].plan)
+        return plan.window is not None and plan_of(self.spec.versions[-1].plan).counts_as(plan)
 
     def decided(self) -> Micros | None:
         """The time of this line in an earlier log, if the directory has it: windows may have been published under it."""

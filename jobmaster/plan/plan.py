@@ -154,3 +154,13 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     order: tuple[Order, ...]
     limit: int | None
     limit_parameter: str = ""
+
+    def counts_as(self, other: Plan) -> bool:
+        """Whether both plans count the same lines in the same groups and show the same columns: they differ at most in which rows
+        they show, and in their order (HAVING, ORDER BY, LIMIT)."""
+        return _counted(self) == _counted(other)
+
+
+def _counted(plan: Plan) -> Plan:
+    """The plan without what only chooses and orders rows."""
+    return msgspec.structs.replace(plan, sql="", having=None, order=(), limit=None, limit_parameter="")

@@ -97,6 +97,13 @@ class Panes:
             for _ in tree.drain(None, stop):
                 pass
 
+    def taken(self, start: int) -> Iterator[list[Rows]]:
+        """Remove the panes at or past `start`, and return their rows as deltas for `merge`, in bounded pieces."""
+        for number, tree in enumerate(self._trees):
+            for rows in tree.drain(start, None):
+                empty = [concat([], lane_count(ops)) for ops in self.ops]
+                yield [*empty[:number], rows, *empty[number + 1 :]]
+
     def discard(self, start: int) -> None:
         """Remove the panes at or past `start`."""
         for tree in self._trees:

@@ -6,6 +6,7 @@ from random import Random
 
 import msgspec
 
+from elf.agent.simulator.mesh import SHOWN
 from elf.agent.simulator.scenario import scenario as s
 from elf.agent.simulator.world.network import Weather
 from elf.agent.simulator.world.sources import Traffic
@@ -158,6 +159,12 @@ def hurried(seed: int) -> s.Scenario:
         faults.append(s.Change(at_us=again, host=2, job=0, mode=rng.choice(("split", "next"))))
         faults.append(s.Pause(at_us=at - 100 * MS, until_us=again + SECOND, host=rng.choice((0, 3, 4))))
     return mesh(seed, faults, weather=Weather(delay_us=10_000, jitter_us=10_000))
+
+
+def shown(seed: int) -> s.Scenario:
+    """The job is changed repeatedly, in HAVING alone, and masters die meanwhile."""
+    job = s.Job(start_us=2 * SECOND, windows=("2 seconds", f"2 seconds{SHOWN}"), lateness_us=SECOND)
+    return msgspec.structs.replace(changes(seed), jobs=(job,))
 
 
 def returns(seed: int) -> s.Scenario:

@@ -1,7 +1,6 @@
 """Each rule of the commit protocol that the design marks with a star, and how it is broken: another method in place of its own.
 
-A rule that guards two things is broken in two ways. `mesh` and `seeds` say in which simulations that is seen: at least one of
-them must fail, and every one must be exact with the rule in force.
+Of the simulations `mesh` with `seeds` at least one must fail then; with the rule in force every one must be exact.
 """
 
 from __future__ import annotations
@@ -483,6 +482,12 @@ CANARIES = (
         "rows stay",
         *(JobState, "_drop_lane_rows", nothing),
         *(meshes.hurried, range(4)),
+    ),
+    Canary(
+        "Changing: rows change hands where the new version counts alike",
+        "they are lost",
+        *(JobState, "_keep_rows", nothing),
+        *(meshes.shown, range(3)),
     ),
     Canary(
         "Changing: lanes are accepted once",

@@ -67,6 +67,23 @@ def test_every_version_counts_with_its_own_values(tmp_path: Path) -> None:
             assert {digest for digest, _ in latest(seen)} == set(values)
 
 
+def test_another_having_cuts_no_window_and_reads_nothing_again(fleet: Fleet) -> None:
+    fleet.start_job("busy", f"{SQL} HAVING count(*) >= :least", "--param", "least=1000000")
+    with fleet.watch("busy", 1) as seen:
+        with fleet.traffic():
+            wait_final(seen, version(fleet, "busy"))
+            assert "no line is read again, and no window is cut\n" in fleet.elf(
+                "job", "set", "busy", "least=1", "--dry-run"
+            )
+            fleet.elf("job", "set", "busy", "least=1")
+            seen.wait_finals(2)
+        parts = stretches(fleet, "busy")
+        line_us = parts[-1][1]
+        assert line_us % (1_000_000 * WINDOW_S) == 0
+        truth = counted(fleet, parts, lambda digest, status: digest == parts[-1][0], WINDOW_S)
+        assert settled(fleet, seen, truth.keys()) == truth
+
+
 @pytest.fixture
 def fleet(tmp_path: Path) -> Iterator[Fleet]:
     with Fleet(tmp_path, 3) as fleet:

@@ -231,7 +231,8 @@ def _change(
     if meaning_of(version) == meaning_of(present) and digest == present.digest:
         these = "this query and these values" if update.values else "this query"
         return f"job {former.name} has {these} already, as version {present.digest}; nothing changes"
-    if update.at == "restate" and not update.force:
+    counts_alike = plan_of(version.plan).counts_as(plan_of(present.plan))
+    if update.at == "restate" and not update.force and not counts_alike:
         _check_readable(former, held)
     spec = changed(former, version, MODES[update.at], held.now_us, held.schedule, next_number, digest)
     for note in made.notes if refused is None else ():
@@ -284,10 +285,13 @@ def _outlook(former: JobSpec, spec: JobSpec) -> Iterator[str]:
 
 
 def _line_text(former: JobSpec, spec: JobSpec) -> str:
+    plans = former.versions[-1].plan, spec.versions[-1].plan
+    if spec.mode != "next" and plan_of(plans[0]).counts_as(plan_of(plans[1])):
+        return "from the start of the oldest window that is not final on; no line is read again, and no window is cut"
     if spec.mode == "restate":
         return "from the start of the oldest window that is not final on; agents read the lines of these windows again"
     if spec.mode == "next":
-        at_us = next_boundary((former.versions[-1].plan, spec.versions[-1].plan), spec.line_us)
+        at_us = next_boundary(plans, spec.line_us)
         return f"from about {time_text(at_us)} UTC on, where windows of both versions begin; no window is cut"
     return (
         f"from about {time_text(spec.line_us)} UTC on; the window at that time gives two results, one of each version, "

@@ -258,7 +258,7 @@ class Oracle:
         if put.agents_reporting > put.agents_expected:
             raise Violation(f"{_name(put)}: {put.agents_reporting} agents of {put.agents_expected}")
         number = self.numbers.get(put.version)
-        if number is not None and any(row[4] != number for row in put.rows):
+        if number is not None and any(tuple(row[4:]) not in ((), (number,)) for row in put.rows):
             raise Violation(f"{_name(put)}: a row has another number than {number}, the value of its version")
         hits = sum(hits for hits, _ in published.values())
         rejected, late = put.lines[2:]

@@ -8,8 +8,11 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 
+from elf.agent.simulator.mesh import SHOWN
 from elf.agent.simulator.run import simulate
 from elf.agent.simulator.scenario.scenario import SECOND, Change, Mode, Scenario
+from elf.jobmaster.log.entries import NO_LANE, ControlEntry
+from elf.jobmaster.log.job_state import JobState
 from elf.jobmaster.log.schedule import plan_of
 from elf.jobmaster.master import contents
 from elf.jobmaster.plan.parameters import parameters, with_values
@@ -43,6 +46,29 @@ def with_changed_values(seed: int) -> Scenario:
 def test_every_window_is_exact_and_has_the_value_of_its_version(seed: int) -> None:
     outcome = simulate(with_changed_values(seed))
     assert outcome.is_exact, outcome.violation
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [2, 5, 16])
+def test_no_line_is_read_again_for_another_having(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the first version selects no number: all others differ from it in HAVING alone."""
+    entries: list[ControlEntry] = []
+
+    def keep_rows(self: JobState, entry: ControlEntry) -> None:
+        entries.append(entry)
+        kept(self, entry)
+
+    kept = JobState._keep_rows
+    monkeypatch.setattr(JobState, "_keep_rows", keep_rows)
+    plain = replace(with_changed_values(seed), faults=())
+    shown = tuple(
+        replace(each, windows=tuple(f"{window}{SHOWN}" for window in each.windows)) for each in plain.jobs
+    )
+    changes = tuple(fault for fault in with_changed_values(seed).faults if isinstance(fault, Change))
+    outcome = simulate(replace(plain, jobs=shown, faults=changes))
+    assert outcome.is_exact, outcome.violation
+    assert entries
+    assert all(entry.lane_us >= NO_LANE for entry in entries)
 
 
 def test_the_oracle_sees_a_wrong_value(monkeypatch: pytest.MonkeyPatch) -> None:
