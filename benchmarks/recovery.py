@@ -18,7 +18,6 @@ import os
 import random
 import runpy
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -30,6 +29,7 @@ from typing import Any
 import measure
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from tests.rigs.agents.busy import busy
 from tests.rigs.agents.mesh_rig import Fleet, line, wait_until
 from tests.rigs.agents.seen import Seen, rows_of
 
@@ -182,18 +182,6 @@ class Server:
             for agent in self._fleet.agents:
                 if agent.is_running:
                     agent.write([line(now_s, self.status, size)])
-
-
-@contextmanager
-def busy(count: int) -> Iterator[None]:
-    """So many loops that leave no processor idle."""
-    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
-    try:
-        yield
-    finally:
-        for loop in loops:
-            loop.kill()
-            loop.wait()
 
 
 @contextmanager

@@ -24,6 +24,7 @@ import zstandard
 from elf.cbt._arrays import OP_CODES
 from elf.cbt._kernel import first_disorder, pack_columns, unpack_rows
 from elf.cbt.rows import Op, Rows
+from elf.cbt.zstd import decompress
 from elf.errors import PeerError
 
 MAGIC = b"ELFR"
@@ -40,11 +41,10 @@ _OPS = {code: Op(name) for name, code in OP_CODES.items()}
 
 
 class _Contexts(local):
-    """zstd contexts, one set for each thread: they are costly to create, and not thread-safe."""
+    """Compressors by level, one set for each thread: they are costly to create, and not thread-safe."""
 
     def __init__(self) -> None:
         self.compressors: dict[int, zstandard.ZstdCompressor] = {}
-        self.decompressor = zstandard.ZstdDecompressor()
 
     def compressor(self, level: int) -> zstandard.ZstdCompressor:
         if level not in self.compressors:
@@ -104,14 +104,7 @@ def _decompress(data: bytes, bytes_max: int) -> bytes:
         raise PeerError("rows frame: wrong magic")
     if data[4] != VERSION:
         raise PeerError(f"rows frame: version {data[4]}, this build reads {VERSION}")
-    packed = memoryview(data)[5:]
-    try:
-        size = zstandard.get_frame_parameters(packed).content_size
-        if size > bytes_max:
-            raise PeerError(f"rows frame: {size} bytes are more than the {bytes_max} allowed")
-        return _contexts.decompressor.decompress(packed, allow_extra_data=False)
-    except zstandard.ZstdError as error:
-        raise PeerError(f"rows frame: {error}") from error
+    return decompress(memoryview(data)[5:], bytes_max, "rows frame")
 
 
 class _Body:

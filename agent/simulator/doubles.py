@@ -1,5 +1,5 @@
 """Faults in which two users share one thing: two processes one key, a copied or restored state folder, two agents one host's
-logs. Handlers of these faults for `elf.agent.simulator.run.Run`."""
+logs. `elf.agent.simulator.faults.Faults` begins and ends them."""
 
 from __future__ import annotations
 

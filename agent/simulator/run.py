@@ -19,24 +19,22 @@ from elf.agent.simulator.checks.oracle import Log, Stretch, Violation, check_sch
 from elf.agent.simulator.checks.promises import Promises
 from elf.agent.simulator.checks.readers import Readers
 from elf.agent.simulator.doubles import Doubles
+from elf.agent.simulator.faults import Faults
 from elf.agent.simulator.mesh import EVERY, Mesh, version_of
 from elf.agent.simulator.operators import WAITS_US, Operators
 from elf.agent.simulator.scenario import scenario as s
 from elf.agent.simulator.world.disk import Disk
-from elf.agent.simulator.world.network import Weather
 from elf.agent.simulator.world.places import EPOCH_US, Actor
 from elf.jobmaster.directory.changes import rank_of
 from elf.jobmaster.directory.job_spec import JobSpec, decode_job
 from elf.jobmaster.directory.versions import with_shared_plans
 from elf.jobmaster.log.job_state import JobState
 from elf.jobmaster.log.schedule import AFTER_ALL, Shape, plan_of
-from elf.srt.messages.ids import JobId, NodeId
+from elf.srt.messages.ids import NodeId
 from elf.srt.messages.messages import Frame, Message
 
 SETTLE_US = 2_000_000
 """Windows that are found exact must still be exact after this."""
-KNOWING_US = 4_000_000
-"""An agent that has run for this long has the whole directory by gossip."""
 
 
 class Outcome(msgspec.Struct, kw_only=True):
@@ -90,9 +88,7 @@ class Run(Mesh):
         super().__init__(scenario, every, coded=coded)
         self.messages: Counter[str] = Counter()
         self._leaving: set[NodeId] = set()
-        self._absences: dict[int, list[s.SinkCrash]] = {}  # of sinks that are away
         self._trace = blake2b(digest_size=16)
-        self._cuts = 0
         self.doubles = Doubles(self)
         self.make_jobs()
         self.bugs = Bugs(self)
@@ -100,6 +96,7 @@ class Run(Mesh):
         self.readers = Readers(self.world, self.hosts, jobs, scenario.readers)
         self.operators = Operators(self)
         self.bugs.check_entry = self.operators.check_entry
+        self.faults = Faults(self, self.doubles, self.bugs, self.readers, self._change)
         self.world.node_observers.append(self._listen)
         self.world.observers += [self._observe, Promises(self.world).observe, self.readers.observe]
 
@@ -113,9 +110,9 @@ class Run(Mesh):
         for number, job in enumerate(scenario.jobs):
             world.at(job.start_us, partial(self._submit, number % len(self.hosts), self.specs[number]))
         for number, fault in enumerate(scenario.faults):
-            self._plan(number, fault)
+            self.faults.plan(number, fault)
         self.doubles.plan()
-        world.at(scenario.trouble_us, self._heal)
+        world.at(scenario.trouble_us, self.faults.heal)
         world.run_until(scenario.trouble_us + scenario.after_us)
         self._rest()
 
@@ -256,13 +253,7 @@ class Run(Mesh):
             cpu_s=cpu_s,
         )
 
-    # Faults.
-
-    def _plan(self, number: int, fault: s.AnyFault) -> None:
-        begin, end = _FAULTS[type(fault)]
-        self.world.at(fault.at_us, partial(begin, self, number, fault))
-        if end is not None and fault.until_us:
-            self.world.at(fault.until_us, partial(end, self, number, fault))
+    # Changes of jobs.
 
     def _submit(self, host: int, spec: JobSpec) -> None:
         """Submit at that host, or the next one that runs. A change needs an agent that knows the job, so it may happen later."""
@@ -274,167 +265,7 @@ class Run(Mesh):
                 return
         self.world.at(self.world.now_us + WAITS_US, partial(self._submit, host, spec))
 
-    def _heal(self) -> None:
-        """End all faults."""
-        world = self.world
-        world.network.weather = Weather()
-        world.notify("heal", None, None)
-        self.bugs.clear()
-        for number in range(self._cuts):
-            world.network.heal(number)
-        for twin in list(world.twins.values()):
-            world.end_twin(twin)
-        for actor in self.hosts:
-            world.network.slow(actor.id, 0)
-            if actor.disk.is_full:
-                world.fill_disk(actor, False)
-            if actor.is_paused:
-                world.resume(actor)
-            if actor.id in self.down:
-                self.start(actor)
-
-    def _storm(self, number: int, fault: s.Storm) -> None:
-        self.world.notify("weather", None, fault.weather)
-        self.world.network.weather = fault.weather
-
-    def _end_storm(self, number: int, fault: s.Storm) -> None:
-        self.world.notify("weather", None, self.scenario.weather)
-        self.world.network.weather = self.scenario.weather
-
-    def _cut(self, number: int, fault: s.Cut) -> None:
-        everyone = {*(actor.id for actor in self.hosts), *self.sinks}
-        everyone |= {f"{actor.name}'".encode() for actor in self.hosts}  # twins run on machines of their own
-        inside = {self.hosts[host].id for host in fault.hosts if 0 <= host < len(self.hosts)}
-        inside |= {self.sinks[s.SINK - host] for host in fault.hosts if s.SINK - len(self.sinks) < host < 0}
-        self.oracle.were_away |= set(self.sinks)
-        outside = everyone - inside
-        self.world.notify("cut", None, fault)
-        if fault.outward:
-            self.world.network.cut(2 * number, frozenset(inside), frozenset(outside))
-        if fault.inward:
-            self.world.network.cut(2 * number + 1, frozenset(outside), frozenset(inside))
-        self._cuts = max(self._cuts, 2 * number + 2)
-
-    def _end_cut(self, number: int, fault: s.Cut) -> None:
-        self.world.notify("mend", None, fault)
-        self.world.network.heal(2 * number)
-        self.world.network.heal(2 * number + 1)
-
-    def _slow(self, number: int, fault: s.Slow) -> None:
-        self.world.notify("slow", self.hosts[fault.host], fault.extra_us)
-        self.world.network.slow(self.hosts[fault.host].id, fault.extra_us)
-
-    def _end_slow(self, number: int, fault: s.Slow) -> None:
-        self.world.notify("slow", self.hosts[fault.host], 0)
-        self.world.network.slow(self.hosts[fault.host].id, 0)
-
-    def _pause(self, number: int, fault: s.Pause) -> None:
-        actor = self.hosts[fault.host]
-        if actor.node is not None and not actor.is_paused:
-            self.world.pause(actor)
-
-    def _resume(self, number: int, fault: s.Pause) -> None:
-        actor = self.hosts[fault.host]
-        if actor.node is not None and actor.is_paused:
-            self.world.resume(actor)
-
-    def _fill(self, number: int, fault: s.FullDisk) -> None:
-        self.world.fill_disk(self.hosts[fault.host], True)
-
-    def _free(self, number: int, fault: s.FullDisk) -> None:
-        if self.hosts[fault.host].disk.is_full:
-            self.world.fill_disk(self.hosts[fault.host], False)
-
-    def _step(self, number: int, fault: s.Step) -> None:
-        actor = self.hosts[fault.host]
-        self.world.notify("clock", actor, fault.by_us)
-        actor.clock_us += fault.by_us
-
-    def _lose(self, number: int, fault: s.Lose) -> None:
-        """Notify observers only: the source was made with its losses."""
-        self.world.notify("lose", self.hosts[fault.host], fault.loss)
-
-    def _sink_away(self, number: int, fault: s.SinkCrash) -> None:
-        if fault.sink < len(self.sinks):
-            self._absences[fault.sink] = [*self._absences.get(fault.sink, ()), fault]
-            self.world.sink_away(self.sinks[fault.sink])
-            self.oracle.were_away.add(self.sinks[fault.sink])
-            self.world.notify("sink away", None, fault)
-
-    def _sink_back(self, number: int, fault: s.SinkCrash) -> None:
-        """End an absence of a sink. The sink is back when the last of several overlapping absences ends, with what the worst of
-        them keeps."""
-        absences = self._absences.get(fault.sink, [])
-        if absences and fault is max(
-            absences, key=lambda each: each.until_us or self.scenario.trouble_us + 1
-        ):
-            sink, kept = self.sinks[fault.sink], {each.keeps for each in self._absences.pop(fault.sink)}
-            keeps = next(keeps for keeps in s.KEPT if keeps in kept)
-            self.world.sink_back(sink, keeps)
-            self.world.notify("sink", None, msgspec.structs.replace(fault, keeps=keeps))
-            if keeps == "nothing":
-                self.oracle.emptied(sink)
-
-    def _crash(self, number: int, fault: s.Crash) -> None:
-        victims = self._victims(fault)
-        wipe = fault.wipe and self._others_know(victims, fault.until_us or self.scenario.trouble_us)
-        if fault.target == "circle":
-            for spec in self.specs:
-                circle = self._circle(spec.id)
-                if circle and set(circle) <= set(victims):
-                    self.readers.revisions.orphan(spec.id)
-        for actor in victims:
-            if actor.node is not None:
-                self.take_down(actor, fault.until_us, wipe=wipe, process=fault.process)
-
-    def _others_know(self, victims: list[Actor], back_us: int) -> bool:
-        """Whether another agent has long known the jobs and agents, stays until the victims are back and know them too, and keeps
-        its state folder (no twin or restore makes it obsolete). Otherwise a wipe would destroy the last copy."""
-        long_ago, known_us = self.world.now_us - KNOWING_US, back_us + KNOWING_US
-        leaving = {
-            self.hosts[fault.host]
-            for fault in self.scenario.faults
-            if isinstance(fault, s.Twin | s.Restore) or (isinstance(fault, s.Part) and fault.at_us < known_us)
-        }
-        return any(
-            actor.node is not None and actor not in leaving and self.started[actor.id] <= long_ago
-            for actor in self.hosts
-            if actor not in victims
-        )
-
-    def _victims(self, fault: s.Crash) -> list[Actor]:
-        if fault.target == "mesh":
-            return list(self.hosts)
-        if fault.target == "host":
-            return [self.hosts[fault.host]]
-        job = self.specs[fault.job].id
-        return self._circle(job) if fault.target == "circle" else self.invariants.masters(job)[:1]
-
-    def _circle(self, job: JobId) -> list[Actor]:
-        """A job's master and its replicas; empty while no node serves the job."""
-        circle = self.invariants.masters(job)[:1]
-        for master in list(circle):
-            assert master.node is not None
-            replication = master.node.seats[job].succession.replication
-            circle += [self.world.actors[node] for node in (replication.peers if replication else ())]
-        return circle
-
-    def _join(self, number: int, fault: s.Join) -> None:
-        self.start(self.hosts[fault.host])
-
-    def _part(self, number: int, fault: s.Part) -> None:
-        actor = self.hosts[fault.host]
-        if actor.node is not None and not actor.is_paused:
-            self.world.stop(actor)
-
-    def _plant(self, number: int, fault: s.Bug) -> None:
-        self.world.notify("bug", None, fault)
-        self.bugs.begin(fault)
-
-    def _end_bug(self, number: int, fault: s.Bug) -> None:
-        self.bugs.end(fault)
-
-    def _change(self, number: int, fault: s.Change) -> None:
+    def _change(self, fault: s.Change) -> None:
         if not fault.rival:
             self.operators.change(fault)
             return
@@ -465,29 +296,3 @@ class Run(Mesh):
             mode=fault.mode,
             line_us=EPOCH_US + self.world.now_us,
         )
-
-
-_FAULTS: dict[
-    type[s.Fault], tuple[Callable[[Run, int, Any], None], Callable[[Run, int, Any], None] | None]
-] = {
-    s.Storm: (Run._storm, Run._end_storm),
-    s.Cut: (Run._cut, Run._end_cut),
-    s.Slow: (Run._slow, Run._end_slow),
-    s.Pause: (Run._pause, Run._resume),
-    s.FullDisk: (Run._fill, Run._free),
-    s.Step: (Run._step, None),
-    s.Lose: (Run._lose, None),
-    s.SinkCrash: (Run._sink_away, Run._sink_back),
-    s.Crash: (Run._crash, None),
-    s.Join: (Run._join, None),
-    s.Part: (Run._part, None),
-    s.Change: (Run._change, None),
-    s.Bug: (Run._plant, Run._end_bug),
-    s.Twin: (
-        lambda run, number, fault: run.doubles.twin(number, fault),
-        lambda run, number, fault: run.doubles.twin_ends(number, fault),
-    ),
-    s.Restore: (lambda run, number, fault: run.doubles.restore(number, fault), None),
-    s.Reject: (lambda run, number, fault: run.world.notify("reject", run.hosts[fault.host], fault), None),
-    s.Share: (lambda run, number, fault: run.world.notify("share", run.hosts[fault.host], fault), None),
-}

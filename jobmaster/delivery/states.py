@@ -3,14 +3,13 @@ from the job's spec."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from typing import Any, overload
 
-import zstandard
 from msgspec.structs import replace
 
-from elf.errors import PeerError
+from elf.cbt.zstd import decompress
 from elf.jobmaster.plan.codec import decode
 from elf.jobmaster.plan.recipe import recipe
 from elf.jobmaster.windows.result import Lines, PaneState, StateColumn, StateValues
@@ -119,15 +118,8 @@ class PackedValues(StateValues):
 
     def parts(self) -> Iterator[tuple[bytes, bool]]:
         """The unpacked parts. Raises PeerError for a part that cannot be unpacked, or is too large."""
-        unpack: Callable[..., bytes] = zstandard.ZstdDecompressor().decompress
         for part, more in self._parts:
-            try:
-                size = zstandard.frame_content_size(part)
-                if not 0 <= size <= PART_BYTES_MAX:
-                    raise PeerError(f"Put: a part of {size} bytes is too large")
-                yield unpack(part, max_output_size=PART_BYTES_MAX), more
-            except zstandard.ZstdError as error:
-                raise PeerError(f"Put: {error}") from error
+            yield decompress(part, PART_BYTES_MAX, "Put"), more
 
     def __len__(self) -> int:
         return self._width

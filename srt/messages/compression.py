@@ -6,6 +6,7 @@ from threading import local
 
 import zstandard
 
+from elf.cbt import zstd
 from elf.errors import PeerError
 
 SMALL = 200
@@ -17,7 +18,6 @@ class _Contexts(local):
 
     def __init__(self) -> None:
         self.compressor = zstandard.ZstdCompressor(level=1, write_content_size=True)
-        self.decompressor = zstandard.ZstdDecompressor()
 
 
 _contexts = _Contexts()
@@ -38,11 +38,4 @@ def decompress(data: bytes, bytes_max: int) -> bytes:
         return data[1:]
     if data[:1] != b"\1":
         raise PeerError("section: neither plain nor compressed, or too long")
-    packed = memoryview(data)[1:]
-    try:
-        size = zstandard.get_frame_parameters(packed).content_size
-        if size > bytes_max:
-            raise PeerError(f"section: {size} bytes are more than the {bytes_max} allowed")
-        return _contexts.decompressor.decompress(packed, allow_extra_data=False)
-    except zstandard.ZstdError as error:
-        raise PeerError(f"section: {error}") from error
+    return zstd.decompress(memoryview(data)[1:], bytes_max, "section")

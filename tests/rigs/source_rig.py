@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -13,6 +14,27 @@ from elf.agent.files.blocks import FileKey
 from elf.agent.files.source import Source, SourceState
 
 GRACE_S = 3.0
+CALLS = ("open", "stat", "fstat", "pread", "preadv", "scandir")
+REAL = {name: getattr(os, name) for name in CALLS}
+"""The calls through which a reader looks at files. Tests that take them over rotate logs by the real ones."""
+
+
+def bytes_of(path: Path) -> bytes:
+    descriptor = REAL["open"](path, os.O_RDONLY)
+    data: bytes = REAL["pread"](descriptor, 1 << 24, 0)
+    os.close(descriptor)
+    return data
+
+
+def put_in_parts(path: Path, data: bytes, step: int) -> Iterator[str]:
+    """Write a file, `step` bytes at a time; yields after each call of the system."""
+    descriptor = REAL["open"](path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    yield "created"
+    for at in range(0, len(data), step):
+        os.write(descriptor, data[at : at + step])
+        yield "a part"
+    os.close(descriptor)
+    yield "whole"
 
 
 class Reader:

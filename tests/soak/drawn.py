@@ -5,6 +5,7 @@ Each kind of trouble draws from a generator of its own, so that adding a kind do
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from random import Random
 
 import msgspec
@@ -61,6 +62,15 @@ def random_scenario(seed: int) -> Scenario:
     return _Operators(plain).scenario()
 
 
+def in_order(faults: Iterable[AnyFault]) -> tuple[AnyFault, ...]:
+    return tuple(sorted(faults, key=lambda fault: fault.at_us))
+
+
+def with_faults(plain: Scenario, *more: AnyFault) -> Scenario:
+    """That scenario with more faults."""
+    return msgspec.structs.replace(plain, faults=in_order((*plain.faults, *more)))
+
+
 class _Bugs:
     """Adds bugs of single jobs, drawn from a generator of their own."""
 
@@ -94,8 +104,7 @@ class _Bugs:
         if self.rng.random() < 0.55:
             return self.plain
         bugs = [self._bug() for _ in range(self.rng.choice((1, 1, 2, 3)))]
-        faults = sorted((*self.plain.faults, *bugs), key=lambda fault: fault.at_us)
-        return msgspec.structs.replace(self.plain, faults=tuple(faults))
+        return with_faults(self.plain, *bugs)
 
     def _bug(self) -> Bug:
         rng, trouble_us = self.rng, self.plain.trouble_us
@@ -123,8 +132,7 @@ class _Doubles:
         if rng.random() < 0.75:
             return plain
         make = rng.choice((self._twin, self._twin, self._restore, self._share))
-        faults = sorted((*plain.faults, make()), key=lambda fault: fault.at_us)
-        return msgspec.structs.replace(plain, faults=tuple(faults))
+        return with_faults(plain, make())
 
     def _times(self, longest_us: int) -> tuple[int, int]:
         at = self.rng.randint(CALM_US, self.plain.trouble_us - 3 * SECOND)
@@ -167,8 +175,7 @@ class _Beside:
         if rng.random() >= SELDOM:
             return plain
         hosts = rng.sample(range(plain.hosts), rng.choice((1, 1, 2)))
-        faults = sorted((*plain.faults, *map(self._twin, hosts)), key=lambda fault: fault.at_us)
-        return msgspec.structs.replace(plain, faults=tuple(faults))
+        return with_faults(plain, *map(self._twin, hosts))
 
     def _twin(self, host: int) -> AnyFault:
         rng, trouble_us = self.rng, self.plain.trouble_us
@@ -193,8 +200,7 @@ class _Rejected:
         plain, rng = self.plain, self.rng
         if rng.random() >= SELDOM:
             return plain
-        faults = sorted((*plain.faults, *self._rejects()), key=lambda fault: fault.at_us)
-        return msgspec.structs.replace(plain, faults=tuple(faults))
+        return with_faults(plain, *self._rejects())
 
     def _rejects(self) -> list[AnyFault]:
         rng = self.rng
@@ -218,12 +224,11 @@ class _Sides:
         plain, rng = self.plain, self.rng
         if rng.random() >= SELDOM:
             return plain
-        make = rng.choice((self._moved, self._moved, self._stopped))
-        faults = sorted((*plain.faults, *make()), key=lambda fault: fault.at_us)
+        plain = with_faults(plain, *rng.choice((self._moved, self._moved, self._stopped))())
         readers = plain.readers or tuple(
             Reader(host=host, job=0, from_us=4 * SECOND) for host in rng.sample(range(plain.hosts), 3)
         )
-        return msgspec.structs.replace(plain, faults=tuple(faults), readers=readers)
+        return msgspec.structs.replace(plain, readers=readers)
 
     def _moved(self) -> list[AnyFault]:
         rng, hosts = self.rng, range(self.plain.hosts)
@@ -276,8 +281,7 @@ class _Operators:
         for _ in range(rng.choice((2, 2, 3, 4))):
             changes.append(self._change(min(at, plain.trouble_us), job))
             at += rng.choice((0, 0, 20 * MS, 300 * MS, SECOND, 3 * SECOND))
-        faults = sorted((*plain.faults, *changes), key=lambda fault: fault.at_us)
-        return msgspec.structs.replace(plain, faults=tuple(faults))
+        return with_faults(plain, *changes)
 
     def _change(self, at_us: int, job: int) -> AnyFault:
         rng = self.rng
@@ -324,7 +328,7 @@ class _More:
         hold_us = rng.choice((plain.parameters.hold_us_max, 500 * MS, 1500 * MS))
         return msgspec.structs.replace(
             plain,
-            faults=tuple(sorted(faults, key=lambda fault: fault.at_us)),
+            faults=in_order(faults),
             jobs=tuple(msgspec.structs.replace(job, keep_us=keep_us) for job in plain.jobs),
             parameters=msgspec.structs.replace(plain.parameters, hold_us_max=hold_us),
             sinks=sinks,
@@ -376,8 +380,7 @@ class _Killed:
         plain, rng = self.plain, self.rng
         if rng.random() < 0.5:
             return plain
-        faults = [*plain.faults, *(self._kill() for _ in range(rng.choice((1, 1, 2, 3))))]
-        return msgspec.structs.replace(plain, faults=tuple(sorted(faults, key=lambda fault: fault.at_us)))
+        return with_faults(plain, *(self._kill() for _ in range(rng.choice((1, 1, 2, 3)))))
 
     def _kill(self) -> AnyFault:
         """Half of the processes are back before any neighbour suspects them."""
@@ -449,12 +452,12 @@ class _Maker:
             [kind for kind, _ in kinds], [weight for _, weight in kinds], k=rng.randint(1, 10)
         )
         self.jobs = len(jobs)
-        faults = sorted((make() for make in chosen), key=lambda fault: fault.at_us)
+        faults = in_order(make() for make in chosen)
         return Scenario(
             seed=self.seed,
             hosts=self.hosts,
             jobs=jobs,
-            faults=tuple(faults),
+            faults=faults,
             skews=self._skews(),
             traffic=self._traffic(),
             weather=rng.choice((Weather(), Weather(delay_us=200, jitter_us=20_000), self._weather(0.1))),

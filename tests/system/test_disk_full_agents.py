@@ -47,7 +47,7 @@ def test_a_master_whose_disk_stays_full_gives_its_jobs_to_others_and_comes_back(
     with small_disks(fleet.agents), fleet:
         fleet.start_job("hits")
         victim = fleet.master("hits")
-        watched = 0 if victim is not fleet.agents[0] else 1
+        watched = fleet.beside(victim)
         with fleet.watch("hits", watched) as seen:
             with fleet.traffic(RATE):
                 seen.wait_finals()
@@ -88,7 +88,7 @@ def test_an_agent_that_is_killed_while_its_disk_is_full_reads_on_from_where_the_
     with small_disks(fleet.agents), fleet:
         fleet.start_job("hits")
         victim = fleet.master("hits")
-        watched = 0 if victim is not fleet.agents[0] else 1
+        watched = fleet.beside(victim)
         with fleet.watch("hits", watched) as seen:
             with fleet.traffic(RATE, rotate_s=1.1):
                 seen.wait_finals()

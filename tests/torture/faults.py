@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
+from tests.rigs.agents.busy import busy
 from tests.torture.agents import Agent, RefusedError, elf
 from tests.torture.schedule import Fault
 from tests.torture.world import SPARE, World
@@ -175,9 +174,8 @@ def reload(world: World, fault: Fault) -> None:
 
 def hog(world: World, fault: Fault) -> None:
     """Run a busy loop beside it."""
-    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as busy:
+    with busy(1):
         world.pause(fault.span_s)
-        busy.kill()
 
 
 def renew(world: World, fault: Fault) -> None:

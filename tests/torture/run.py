@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import sys
 import threading
 import time
 import traceback
@@ -15,6 +14,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from tests.rigs.agents.busy import busy
 from tests.torture import changes, faults, page
 from tests.torture.agents import RefusedError
 from tests.torture.changes import Change
@@ -81,7 +81,7 @@ class Run:
         self._say(
             f"seed {self.options.seed}: {len(world.names)} agents at work, {len(self.schedule.faults)} faults to come"
         )
-        with self._watched(), _busy(self.options.load):
+        with self._watched(), busy(self.options.load):
             world.welcome()
             self._befall()
             world.dismiss()
@@ -291,17 +291,6 @@ class Run:
                         ignore=lambda _, names: [each for each in names if each.endswith(".sock")],
                         dirs_exist_ok=True,
                     )
-
-
-@contextmanager
-def _busy(count: int) -> Iterator[None]:
-    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
-    try:
-        yield
-    finally:
-        for loop in loops:
-            loop.kill()
-            loop.wait()
 
 
 def finished(folder: Path) -> dict[str, Any] | None:

@@ -159,7 +159,7 @@ def test_who_was_cut_off_when_a_job_was_stopped_or_started_takes_part_again(
     world.at(2 * SECOND, partial(submit, 1, False))
     world.at(6 * SECOND, partial(submit, 2, True))
     world.at(11 * SECOND, partial(submit, 3, False))
-    run._plan(0, away)
+    run.faults.plan(0, away)
     world.run_until(24 * SECOND)
     seats = [each.node.seats[first.id] for each in run.hosts if each.node is not None]
     masters = [seat.master for seat in seats if seat.master is not None]

@@ -3,20 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.rigs.source_rig import Log, Reader
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> Iterator[Log]:
-    log = Log(tmp_path)
-    yield log
-    log.close()
-
 
 SCENARIOS = {
     # Between `rename` and `reopen` the server still writes to the renamed file.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -16,13 +15,6 @@ from elf.agent.files.source import Source
 from tests.rigs.source_rig import GRACE_S, Log, Reader, compress, read_all
 
 HEADER = b"#Software: a server\n#Fields: date time status\n"
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> Iterator[Log]:
-    log = Log(tmp_path)
-    yield log
-    log.close()
 
 
 # Lines.

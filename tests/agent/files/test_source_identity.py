@@ -6,7 +6,6 @@ import gzip
 import os
 import shutil
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -20,13 +19,6 @@ from elf.agent.files.source import SourceState
 from tests.rigs.source_rig import Log, Reader, compress, read_all
 
 HEADER = b"#Software: a server\n#Fields: date time status\n"
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> Iterator[Log]:
-    log = Log(tmp_path)
-    yield log
-    log.close()
 
 
 # Short files and equal beginnings.

@@ -18,12 +18,11 @@ import msgspec
 import pytest
 
 from elf.agent.files.source import Source, SourceState
+from tests.rigs.source_rig import CALLS, REAL, bytes_of, put_in_parts
 
 SEEDS = 30
 ROTATIONS = 3
 REST = "rest"
-CALLS = ("open", "stat", "fstat", "pread", "preadv", "scandir")
-REAL = {name: getattr(os, name) for name in CALLS}
 
 
 class Rotation:
@@ -82,36 +81,20 @@ class Rotation:
         yield "made anew"
 
     def _copy(self) -> Iterator[str]:
-        data = _bytes(self.path)
-        yield from self._put(Path(f"{self.path}.1"), data, self.rng.choice([600, 2_000, 100_000]))
+        data = bytes_of(self.path)
+        yield from put_in_parts(Path(f"{self.path}.1"), data, self.rng.choice([600, 2_000, 100_000]))
         os.truncate(self.path, 0)
         yield "emptied"
 
     def _gzip(self) -> Iterator[str]:
         rotated, packed = Path(f"{self.path}.1"), Path(f"{self.path}.1.gz")
         status = REAL["stat"](rotated)
-        data = gzip.compress(_bytes(rotated), 1)
-        yield from self._put(packed, data, max(self.rng.choice([3, 100, 1_000]), len(data) // 8))
+        data = gzip.compress(bytes_of(rotated), 1)
+        yield from put_in_parts(packed, data, max(self.rng.choice([3, 100, 1_000]), len(data) // 8))
         os.utime(packed, ns=(status.st_atime_ns, status.st_mtime_ns))
         yield "dated back"
         rotated.unlink()
         yield REST
-
-    def _put(self, path: Path, data: bytes, step: int) -> Iterator[str]:
-        descriptor = REAL["open"](path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-        yield "created"
-        for at in range(0, len(data), step):
-            os.write(descriptor, data[at : at + step])
-            yield "a part"
-        os.close(descriptor)
-        yield "whole"
-
-
-def _bytes(path: Path) -> bytes:
-    descriptor = REAL["open"](path, os.O_RDONLY)
-    data: bytes = REAL["pread"](descriptor, 1 << 24, 0)
-    os.close(descriptor)
-    return data
 
 
 class Interleaved:

@@ -46,7 +46,7 @@ def test_master_and_worker_are_killed_and_come_back(folder: Path) -> None:
     with Fleet(folder, 4) as fleet:
         fleet.start_job("hits")
         master = fleet.master("hits")
-        watched = 0 if master is not fleet.agents[0] else 1
+        watched = fleet.beside(master)
         worker = next(agent for agent in fleet.agents if agent not in (master, fleet.agents[watched]))
         with fleet.watch("hits", watched) as seen:
             with fleet.traffic(RATE, rotate_s=0.7):
@@ -66,7 +66,7 @@ def test_a_stopped_master_hands_over_at_once_and_its_worker_resumes_where_it_was
     with Fleet(folder, 3, timings={**FAST, "suspect": "60s"}) as fleet:
         fleet.start_job("hits")
         master = fleet.master("hits")
-        watched = 0 if master is not fleet.agents[0] else 1
+        watched = fleet.beside(master)
         with fleet.watch("hits", watched) as seen:
             with fleet.traffic(RATE):
                 seen.wait_finals()
@@ -104,7 +104,7 @@ def test_a_paused_process_is_waited_for_or_left_out_and_taken_in_again(folder: P
     with Fleet(folder, 3) as fleet:
         fleet.start_job("hits")
         master = fleet.master("hits")
-        watched = 0 if master is not fleet.agents[0] else 1
+        watched = fleet.beside(master)
         with fleet.watch("hits", watched) as seen:
             with fleet.traffic(RATE):
                 seen.wait_finals()
@@ -138,7 +138,7 @@ def test_a_full_disk_stops_nothing_but_what_depends_on_it(folder: Path) -> None:
     with Fleet(folder, 3) as fleet:
         fleet.start_job("hits")
         victim = fleet.master("hits")
-        watched = 0 if victim is not fleet.agents[0] else 1
+        watched = fleet.beside(victim)
         with fleet.watch("hits", watched) as seen:
             with fleet.traffic(RATE):
                 seen.wait_finals()

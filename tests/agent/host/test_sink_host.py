@@ -35,7 +35,7 @@ from elf.srt.messages.messages import Failing
 from elf.srt.messages.parameters import Parameters
 from elf.srt.messages.results import LedgerRequest, Put, PutPart
 from elf.typer_cli import main
-from tests.rigs.hosted import SECOND, Mesh
+from tests.rigs.hosted import SECOND, Hosted, Mesh
 from tests.sinks import lake_states
 
 pytestmark = pytest.mark.process
@@ -57,6 +57,14 @@ def start(mesh: Mesh, window: str) -> None:
     """Lines are up to 2 s late: with a lateness of 3 s the first final window has them all."""
     argv = ["job", "start", "hits", "--sql", SQL.format(window), "--lateness", "3s", "--sink", "lake"]
     assert main([*argv, "--agent", str(mesh.socket())]) == 0
+
+
+def restart(mesh: Mesh, host: Hosted) -> None:
+    """Crash a host, and start it again; the second one serves the lake."""
+    mesh.in_world(lambda: mesh.world.crash(host.actor))
+    mesh.in_world(lambda: mesh.restart(host))
+    if host is mesh.hosts[1]:
+        mesh.in_world(mesh.open_sink)
 
 
 def stored(lake: Path) -> dict[int, dict[str, int]]:
@@ -107,10 +115,7 @@ def test_a_sink_that_restarts_resumes_and_lacks_nothing(mesh: Mesh, tmp_path: Pa
     lake = tmp_path / "lake"
     start(mesh, "2 seconds")
     mesh.wait_for(lambda: holds(lake, 2))
-    sink = mesh.hosts[1]
-    mesh.in_world(lambda: mesh.world.crash(sink.actor))
-    mesh.in_world(lambda: mesh.restart(sink))
-    mesh.in_world(mesh.open_sink)
+    restart(mesh, mesh.hosts[1])
     before = len(ledger(lake, "hits"))
     check_exact(mesh, lake, before + 5)
 
@@ -197,18 +202,14 @@ def test_windows_in_parts_over_a_lossy_network_are_exact(
         mesh.world.network.weather = Weather(loss=0.05, duplicate=0.02, straggle=0.1)
         start(mesh, "2 seconds")
         mesh.wait_for(lambda: holds(lake, 2))
-        sink = mesh.hosts[1]
-        mesh.in_world(lambda: mesh.world.crash(sink.actor))
-        mesh.in_world(lambda: mesh.restart(sink))
-        mesh.in_world(mesh.open_sink)
+        restart(mesh, mesh.hosts[1])
         master = next(
             host
             for host in mesh.hosts
             if host.actor.node and (seat := host.node.seats.get(job_id("hits"))) and seat.master
         )
-        if master is not sink:
-            mesh.in_world(lambda: mesh.world.crash(master.actor))
-            mesh.in_world(lambda: mesh.restart(master))
+        if master is not mesh.hosts[1]:
+            restart(mesh, master)
         check_exact(mesh, lake, 12)
         assert parts > 5
 

@@ -147,7 +147,7 @@ def after(scenario: s.Scenario, until_us: int, *, coded: type[Disk] | None = Non
     for number, job in enumerate(scenario.jobs):
         run.world.at(job.start_us, lambda number=number: run._submit(0, run.specs[number]))  # type: ignore[misc]
     for number, fault in enumerate(scenario.faults):
-        run._plan(number, fault)
+        run.faults.plan(number, fault)
     run.world.run_until(until_us)
     return run
 

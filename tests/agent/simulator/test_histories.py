@@ -62,7 +62,7 @@ def leaving_as_all_logs_are_lost(seed: int) -> str:
             worker = node.seats[job].worker if node is not None and job in node.seats else None
             if worker is not None and worker.state is State.PARTING and not crashed:
                 crashed.append(now_us)
-                run.world.at(now_us, lambda: run._crash(1, fault))
+                run.world.at(now_us, lambda: run.faults._crash(1, fault))
 
         run.world.observers.append(look)
 
@@ -215,7 +215,7 @@ def test_a_stopped_job_is_stopped_everywhere(restarted: bool) -> None:
         world.at(0, partial(run.start, host))
     world.at(2 * SECOND, lambda: run._submit(0, run.specs[0]))
     world.at(6 * SECOND, stop)
-    run._plan(0, away)
+    run.faults.plan(0, away)
     world.run_until(16 * SECOND)
     seats = [host.node.seats[run.specs[0].id] for host in run.hosts if host.node is not None]
     assert [seat.worker.state for seat in seats if seat.worker is not None] == [State.ENDED] * 5

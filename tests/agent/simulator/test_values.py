@@ -17,7 +17,7 @@ from elf.jobmaster.log.schedule import plan_of
 from elf.jobmaster.master import contents
 from elf.jobmaster.plan.parameters import parameters, with_values
 from elf.jobmaster.plan.plan import Plan
-from tests.soak.drawn import random_scenario
+from tests.soak.drawn import random_scenario, with_faults
 
 MODES: tuple[Mode, ...] = ("split", "restate", "next")
 
@@ -34,9 +34,8 @@ def with_changed_values(seed: int) -> Scenario:
             at_us += int(rng.choice((0.02, 0.3, 1, 3)) * rng.uniform(0.5, 1.5) * SECOND)
     last_us = max(change.at_us for change in changes) + 2 * SECOND
     return replace(
-        plain,
+        with_faults(plain, *changes),
         jobs=tuple(replace(each, windows=each.windows[:1]) for each in plain.jobs),
-        faults=tuple(sorted((*plain.faults, *changes), key=lambda fault: fault.at_us)),
         trouble_us=max(plain.trouble_us, last_us),
     )
 

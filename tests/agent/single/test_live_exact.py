@@ -14,6 +14,7 @@ import pytest
 
 from elf.agent.commands import validate
 from elf.agent.config import config
+from elf.agent.config.config import Config
 from elf.agent.disk.journal import Journal
 from elf.agent.files.blocks import Block, FileKey
 from elf.agent.files.source import GRACE_S, Source
@@ -153,6 +154,22 @@ class Agent:
     def kill(self) -> None:
         assert self.live.journal is not None
         self.live.journal.close()
+
+
+def job(name: str, sql: str = BY_STATUS, sinks: str = "[]") -> str:
+    return f'[[job]]\nname = "{name}"\nsql = "{sql}"\nsinks = {sinks}\n'
+
+
+def configured(folder: Path, *jobs: str, source: str = 'path = "access.log"\nformat = "combined"') -> Config:
+    text = f"""
+[agent]
+name = "web1"
+state_dir = "{folder}/state"
+[[source]]
+name = "access"
+{source}
+"""
+    return config.parse(text + "".join(jobs), folder / "elf.toml", environ={})
 
 
 def write(folder: Path, *texts: str, name: str = "access.log") -> None:
@@ -325,23 +342,10 @@ def test_memory_that_cannot_give_way_to_a_full_disk_stops_reading_and_loses_noth
 
 
 def test_a_lake_that_would_stay_empty_is_refused(tmp_path: Path) -> None:
-    text = f"""
-[agent]
-name = "web1"
-state_dir = "{tmp_path}/state"
-[[source]]
-name = "access"
-path = "access.log"
-format = "combined"
-[[job]]
-name = "total"
-sql = "SELECT count(*) AS n FROM access"
-sinks = ["console", "parquet:lake"]
-"""
-    settings = config.parse(text, tmp_path / "elf.toml", environ={})
+    total = job("total", "SELECT count(*) AS n FROM access", '["console", "parquet:lake"]')
     for check in (validate.check, lambda settings: serve(settings, print, Event())):
         with pytest.raises(ConfigError, match=r"elf.toml:11: job total: without a window .* stay empty; add"):
-            check(settings)
+            check(configured(tmp_path, total))
 
 
 def test_lines_that_cannot_be_parsed_at_all_are_reported_once(tmp_path: Path) -> None:
@@ -385,21 +389,9 @@ def test_an_undetectable_format_is_reported_once_and_tried_again_with_more_lines
 
 def test_a_lake_that_cannot_be_made_is_an_error_of_the_configuration(tmp_path: Path) -> None:
     (tmp_path / "lake").write_text("a file where a folder should be")
-    text = f"""
-[agent]
-name = "web1"
-state_dir = "{tmp_path}/state"
-[[source]]
-name = "access"
-path = "access.log"
-format = "combined"
-[[job]]
-name = "minutes"
-sql = "{BY_STATUS}"
-sinks = ["parquet:lake"]
-"""
+    settings = configured(tmp_path, job("minutes", sinks='["parquet:lake"]'))
     with pytest.raises(ConfigError, match=r"elf.toml:11: job minutes: cannot make the lake's folder"):
-        serve(config.parse(text, tmp_path / "elf.toml", environ={}), print, Event())
+        serve(settings, print, Event())
 
 
 def test_a_long_journal_is_rewritten_at_the_next_start_with_the_same_content(
@@ -447,20 +439,9 @@ def test_a_lake_that_is_added_takes_what_is_retained(tmp_path: Path) -> None:
 def test_a_job_that_was_left_out_for_a_while_reports_it_once(tmp_path: Path) -> None:
     def notices(names: str) -> list[str]:
         said: list[str] = []
-        text = f"""
-[agent]
-name = "web1"
-state_dir = "{tmp_path}/state"
-[[source]]
-name = "access"
-path = "access.log"
-format = "combined"
-"""
-        for name in names:
-            text += f'[[job]]\nname = "{name}"\nsql = "{BY_STATUS}"\nsinks = []\n'
         stop = Event()
         stop.set()
-        serve(config.parse(text, tmp_path / "elf.toml", environ={}), said.append, stop)
+        serve(configured(tmp_path, *map(job, names)), said.append, stop)
         return said
 
     assert notices("ab") == []
@@ -525,19 +506,7 @@ def test_files_of_one_format_are_reported_in_one_line(tmp_path: Path) -> None:
         write(tmp_path, line(number) * 3, name=f"access.{number:02}.log")
     write(tmp_path, '{"time":"2026-10-27T12:00:00Z","status":200,"path":"/"}\n', name="zz.json")
     stop = Event()
-    text = f"""
-[agent]
-name = "web1"
-state_dir = "{tmp_path}/state"
-[[source]]
-name = "access"
-path = ["access.*.log", "zz.json"]
-start = "beginning"
-[[job]]
-name = "minutes"
-sql = "{BY_STATUS}"
-sinks = []
-"""
+    source = 'path = ["access.*.log", "zz.json"]\nstart = "beginning"'
 
     def hear(notice: str) -> None:
         said.append(notice)
@@ -546,7 +515,7 @@ sinks = []
 
     limit = Timer(120.0, stop.set)
     limit.start()
-    serve(config.parse(text, tmp_path / "elf.toml", environ={}), hear, stop)
+    serve(configured(tmp_path, job("minutes"), source=source), hear, stop)
     limit.cancel()
     (many,) = [notice for notice in said if "40 files" in notice]
     assert many == (
@@ -558,23 +527,7 @@ sinks = []
 def test_notices_come_in_the_order_of_what_happened(tmp_path: Path) -> None:
     said: list[str] = []
     stop = Event()
-    settings = config.parse(
-        f"""
-[agent]
-name = "web1"
-state_dir = "{tmp_path}/state"
-[[source]]
-name = "access"
-path = "access.log"
-start = "beginning"
-[[job]]
-name = "minutes"
-sql = "{BY_STATUS}"
-sinks = []
-""",
-        tmp_path / "elf.toml",
-        environ={},
-    )
+    source = 'path = "access.log"\nstart = "beginning"'
 
     def hear(text: str) -> None:
         said.append(text)
@@ -585,6 +538,6 @@ sinks = []
 
     limit = Timer(120.0, stop.set)
     limit.start()
-    serve(settings, hear, stop)
+    serve(configured(tmp_path, job("minutes"), source=source), hear, stop)
     limit.cancel()
     assert ["waiting for it" in text for text in said] == [True, False]

@@ -18,14 +18,13 @@ import zstandard
 from elf.srt.messages.messages import Position
 from tests.rigs.mesh_log_rig import GRACE_S, Job, Log, Server, check_exact, count, key_of, line_of, plan_of
 from tests.rigs.mesh_log_rig import counts_of as rig_counts_of
+from tests.rigs.source_rig import CALLS, REAL, bytes_of, put_in_parts
 
 pytestmark = pytest.mark.slow
 
 ONE = (line_of(plan_of(), 1, 0),)
 KINDS = ("rename", "gz", "zst", "date", "date gz", "delayed gz", "copy", "copy gz", "tmp gz")
 SEEDS = 4
-CALLS = ("open", "stat", "fstat", "pread", "preadv", "scandir")
-REAL = {name: getattr(os, name) for name in CALLS}
 
 
 @pytest.fixture(autouse=True)
@@ -76,18 +75,18 @@ class Rotation:
         yield "made anew"
 
     def _copy(self, rotated: Path) -> Iterator[str]:
-        yield from self._put(rotated, _bytes(self.log), 1_000)
+        yield from put_in_parts(rotated, bytes_of(self.log), 1_000)
         os.truncate(self.log, 0)
         self.server.files.append([])
         yield "emptied"
 
     def _compress(self, rotated: Path) -> Iterator[str]:
-        data, status = _bytes(rotated), REAL["stat"](rotated)
+        data, status = bytes_of(rotated), REAL["stat"](rotated)
         is_zst = self.kind.endswith("zst")
         packed = rotated.with_name(rotated.name + (".zst" if is_zst else ".gz"))
         out = packed.with_name(packed.name + ".tmp") if self.kind.startswith("tmp") else packed
         data = zstandard.compress(data) if is_zst else gzip.compress(data, 1)
-        yield from self._put(out, data, max(len(data) // 5, 3))
+        yield from put_in_parts(out, data, max(len(data) // 5, 3))
         os.utime(out, ns=(status.st_atime_ns, status.st_mtime_ns))
         if out != packed:
             rotated.unlink()
@@ -97,25 +96,9 @@ class Rotation:
             rotated.unlink()
         yield "compressed"
 
-    def _put(self, path: Path, data: bytes, step: int) -> Iterator[str]:
-        descriptor = REAL["open"](path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-        yield "created"
-        for at in range(0, len(data), step):
-            os.write(descriptor, data[at : at + step])
-            yield "a part"
-        os.close(descriptor)
-        yield "whole"
-
     def run(self) -> None:
         for _ in self.steps():
             pass
-
-
-def _bytes(path: Path) -> bytes:
-    descriptor = REAL["open"](path, os.O_RDONLY)
-    data: bytes = REAL["pread"](descriptor, 1 << 24, 0)
-    os.close(descriptor)
-    return data
 
 
 class World:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from elf.jobmaster.compile import query
+from elf.jobmaster.plan import codec
+from elf.jobmaster.plan.plan import Plan
 from elf.jobmaster.values.sql_types import (
     BIGINT,
     BOOLEAN,
@@ -38,6 +41,14 @@ COLUMNS: dict[str, SqlType] = {
     "d5": decimal(5, 2),
 }
 SOURCES = {"access": COLUMNS}
+
+
+def compiled(sql: str, **values: str) -> Plan:
+    """values: of its parameters. The plan comes back from the wire as it was."""
+    plan = query.compile(sql, SOURCES, values)
+    assert codec.decode(codec.encode(plan)) == plan
+    return plan
+
 
 W, W2 = "CAST(path AS DECIMAL(38, 10))", "CAST(path AS DECIMAL(38, 20))"
 

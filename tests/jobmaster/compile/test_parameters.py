@@ -29,7 +29,7 @@ from elf.jobmaster.values.sql_types import (
     SqlType,
     decimal,
 )
-from tests.jobmaster.compile.query_cases import SOURCES
+from tests.jobmaster.compile.query_cases import SOURCES, compiled
 from tests.rigs.lines import NGINX_FORMAT, START, lines
 
 C = "SELECT count(*) AS n FROM access"
@@ -38,10 +38,6 @@ RICH = (
     "HAVING hits > :many ORDER BY hits DESC LIMIT :rows"
 )
 RICH_VALUES = {"least": "500", "like": "/api/%", "many": "3", "rows": "10"}
-
-
-def compiled(sql: str, **values: str) -> Plan:
-    return query.compile(sql, SOURCES, values)
 
 
 def types(plan: Plan) -> dict[str, SqlType]:
@@ -89,9 +85,7 @@ def types(plan: Plan) -> dict[str, SqlType]:
     ],
 )
 def test_a_use_gives_the_type(condition: str, value: str, type: SqlType) -> None:
-    plan = compiled(f"{C} WHERE {condition}", x=value)
-    assert types(plan) == {"x": type}
-    assert codec.decode(codec.encode(plan)) == plan
+    assert types(compiled(f"{C} WHERE {condition}", x=value)) == {"x": type}
 
 
 def test_clauses_over_groups_have_parameters_too() -> None:

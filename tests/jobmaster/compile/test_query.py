@@ -43,18 +43,12 @@ from elf.jobmaster.values.sql_types import (
     array,
     decimal,
 )
-from tests.jobmaster.compile.query_cases import AGGREGATES, COLUMNS, COMBINED, SCALARS, SOURCES
+from tests.jobmaster.compile.query_cases import AGGREGATES, COLUMNS, COMBINED, SCALARS, SOURCES, compiled
 from tests.rigs import paths
 
 GOLDEN = paths.GOLDEN / "queries"
 PATH, STATUS, BYTES = Column("path", STRING), Column("status", BIGINT), Column("bytes", BIGINT)
 REQUEST_TIME = Column("request_time", MICROS)
-
-
-def compiled(sql: str) -> Plan:
-    plan = query.compile(sql, SOURCES)
-    assert plans.decode(plans.encode(plan)) == plan
-    return plan
 
 
 def condition(sql: str) -> Expression:

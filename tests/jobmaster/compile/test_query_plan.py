@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elf.errors import PeerError
-from elf.jobmaster.compile import query
 from elf.jobmaster.compile.reports import REPORTS
 from elf.jobmaster.plan import check
 from elf.jobmaster.plan import codec as plans
@@ -44,7 +43,7 @@ from elf.jobmaster.values.sql_types import (
     SqlType,
     decimal,
 )
-from tests.jobmaster.compile.query_cases import AGGREGATES, SOURCES
+from tests.jobmaster.compile.query_cases import AGGREGATES, compiled
 
 RICH = """
 SELECT window, lower(path) AS p, CASE WHEN flag THEN 'x' ELSE substring(path, 2) END AS s, count(*) AS hits,
@@ -57,10 +56,6 @@ SMALL = "SELECT path, sum(bytes) AS b FROM access WHERE status >= 500 GROUP BY p
 
 PATH, STATUS, BYTES = Column("path", STRING), Column("status", BIGINT), Column("bytes", BIGINT)
 TRUE = Literal(True, BOOLEAN)
-
-
-def compiled(sql: str) -> Plan:
-    return query.compile(sql, SOURCES)
 
 
 def changed(**parts: Any) -> Plan:

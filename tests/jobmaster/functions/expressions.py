@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import product
 
 from elf.jobmaster.plan.plan import Expression, Literal
+from elf.jobmaster.plan.signatures import UNITS
 from elf.jobmaster.values.sql_types import (
     BIGINT,
     BOOLEAN,
@@ -350,20 +351,7 @@ def urls() -> list[Expression]:
 def times() -> list[Expression]:
     w = C["w"]
     out: list[Expression] = []
-    for unit in (
-        "YEAR",
-        "QUARTER",
-        "MONTH",
-        "WEEK",
-        "DAY",
-        "HOUR",
-        "MINUTE",
-        "SECOND",
-        "MILLISECOND",
-        "MICROSECOND",
-        "mon",
-        "x",
-    ):
+    for unit in (*UNITS, "mon", "x"):
         out.append(call("date_trunc", TIMESTAMP, text(unit), w))
     for name in ("hour", "minute", "second", "dayofweek", "day", "month", "year"):
         out.append(call(name, INT, w))

@@ -462,6 +462,10 @@ start = "beginning"
         wait_until(is_known, f"{first.name} knows nobody who serves {job}")
         return next(agent for agent in self.agents if agent.name == name)
 
+    def beside(self, agent: Agent) -> int:
+        """The number of another agent."""
+        return 0 if agent is not self.agents[0] else 1
+
     @contextmanager
     def watch(self, job: str, at: int = 0, *also: int) -> Iterator[Seen]:
         """The windows that `elf job watch` receives at that agent meanwhile, or at several together.

@@ -81,6 +81,14 @@ class Relay:
         self.reset()
 
 
+async def relayed(rig: Rig, end: End) -> Relay:
+    """A proxy before that end, whose address others know instead of the end's own."""
+    relay = Relay()
+    endpoint = await relay.open(end.transport.port)
+    rig.addresses[end.id] = f"{endpoint}/{end.transport.address.partition('/')[2]}"
+    return relay
+
+
 async def met(a: End, b: End) -> None:
     """`a` has a connection to `b`."""
     a.ping(b, 1)
@@ -164,9 +172,7 @@ def test_a_connection_that_is_reset_on_the_way_is_dialled_again(monkeypatch: pyt
 
     async def test(rig: Rig) -> None:
         a, b = rig.end(), rig.end()
-        relay = Relay()
-        endpoint = await relay.open(b.transport.port)
-        rig.addresses[b.id] = f"{endpoint}/{b.transport.address.partition('/')[2]}"
+        relay = await relayed(rig, b)
         await met(a, b)
         accepted = relay.accepted
         relay.reset()
@@ -189,9 +195,7 @@ def test_a_process_with_an_open_connection_to_here_is_not_gone(monkeypatch: pyte
 
     async def test(rig: Rig) -> None:
         a, b = rig.end(), rig.end()
-        relay = Relay()
-        endpoint = await relay.open(b.transport.port)
-        rig.addresses[b.id] = f"{endpoint}/{b.transport.address.partition('/')[2]}"
+        relay = await relayed(rig, b)
         await met(a, b)
         await met(b, a)
         relay.close()
