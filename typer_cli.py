@@ -352,6 +352,15 @@ def keys_issue(
     address: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="Where others will reach the agent; for the seed line.")
     ] = "",
+    jobs: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--jobs",
+            metavar="PATTERN",
+            help="Names of the jobs that an operator may change, like 'web-*'. Repeatable.",
+            show_default="all jobs",
+        ),
+    ] = None,
     days: Days = 365,
     out: Annotated[
         Path | None,
@@ -366,7 +375,7 @@ def keys_issue(
     """
     from elf.agent.commands.keys import issue_command
 
-    _say(issue_command(folder, name, role.value, address, days, out, force))
+    _say(issue_command(folder, name, role.value, address, days, out, force, tuple(jobs or ())))
 
 
 @keys_app.command("renew")

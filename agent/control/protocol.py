@@ -14,9 +14,10 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from elf.jobmaster.directory.job_spec import PATTERNS_MAX, Change, Name
+from elf.jobmaster.directory.job_spec import Change, Name
 from elf.jobmaster.directory.known_schedule import KnownSchedule
 from elf.srt.messages.messages import Item
+from elf.srt.messages.patterns import PATTERNS_MAX
 
 REQUEST_BYTES_MAX = 2 << 20
 """A job's item has 1 MiB at most."""

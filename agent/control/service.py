@@ -39,7 +39,6 @@ from elf.jobmaster.directory.job_spec import (
     ballot_of,
     decode_agent,
     decode_job,
-    is_named,
 )
 from elf.srt.codec.wire import encode
 from elf.srt.messages.compression import decompress
@@ -54,6 +53,8 @@ from elf.srt.messages.messages import (
     TreeRequest,
     node_of,
 )
+from elf.srt.messages.patterns import is_named
+from elf.srt.security.certificates import TrustError
 
 NAMES_MAX = 1_000
 LEFT_MAX = 100
@@ -78,6 +79,9 @@ class Host(Protocol):
     @property
     def is_signed(self) -> bool:
         """Whether the mesh has keys, so that a job must be signed by an operator."""
+
+    def refusal(self, item: Item) -> TrustError | None:
+        """Why this agent does not accept the signature of an item; None: it does."""
 
     def clock_us(self) -> int:
         """The node's clock."""
@@ -212,6 +216,9 @@ class ControlService:
             raise UsageError(str(error)) from error
         if self._directory.accepts(item):
             return spec
+        refusal = self._host.refusal(item)
+        if refusal is not None and refusal.reason == "jobs":
+            raise UsageError(f"the mesh does not take this change: {refusal}")
         raise UsageError(
             f"the mesh does not take job {spec.name!r}: it must be signed with an operator's key that its authority has issued "
             "and not revoked; give the bundle with --keys FILE or ELF_KEYS"

@@ -43,14 +43,14 @@ from elf.agent.node.vacancy import is_fault
 from elf.cbt.budget import Budget
 from elf.errors import ConfigError, InternalError, PeerError, StateError
 from elf.jobmaster.directory.directory import UNBELIEVED
-from elf.jobmaster.directory.job_spec import AgentAdvert
+from elf.jobmaster.directory.job_spec import AgentAdvert, jobs_of
 from elf.jobmaster.log.log_codec import LOG
 from elf.jobmaster.log.stored import Stored
 from elf.srt.messages.effects import Notice, Read, Recall, Send, Write
 from elf.srt.messages.ids import JobId, NodeId, node_id
 from elf.srt.messages.messages import COUNT_MAX, LIFE_MAX, Contact, Failing, Item, Message, StatusReport
 from elf.srt.messages.typed import parse
-from elf.srt.security.certificates import Keys, Trust
+from elf.srt.security.certificates import Keys, Trust, TrustError
 from elf.srt.security.items import Notary
 from elf.srt.transport.transport import Transport
 from elf.version import version
@@ -251,7 +251,7 @@ class Host:
         """The functions that sign and check directory items; without keys, all items are accepted."""
         if self.keys is None or self.trust is None:
             return {}
-        self.notary = Notary(self.keys, self.trust, time.time)
+        self.notary = Notary(self.keys, self.trust, time.time, jobs_of)
         return {
             "sign": self.notary.sign,
             "verify": self.notary.verify,
@@ -343,6 +343,10 @@ class Host:
     def is_signed(self) -> bool:
         """Whether the mesh has keys, so that a job must be signed by an operator."""
         return self.keys is not None
+
+    def refusal(self, item: Item) -> TrustError | None:
+        """Why this agent does not accept the signature of an item; None: it does."""
+        return None if self.notary is None else self.notary.refusal(item)
 
     def clock_us(self) -> int:
         """The node's clock."""

@@ -28,6 +28,7 @@ from elf.jobmaster.directory.job_spec import decode_agent, decode_job
 from elf.srt.messages.ids import NodeId, job_id, node_id
 from elf.srt.messages.messages import Contact, Item, StatusReport
 from elf.srt.messages.parameters import Parameters
+from elf.srt.security.certificates import TrustError
 
 SECOND = 1_000_000
 TRAFFIC = Traffic(lines_per_s=20.0)
@@ -54,6 +55,9 @@ class Hosted:
     def node(self) -> MeshNode:
         assert self.actor.node is not None
         return self.actor.node
+
+    def refusal(self, item: Item) -> TrustError | None:
+        return None
 
     def clock_us(self) -> int:
         return self.world.clock(self.actor)

@@ -27,6 +27,7 @@ from elf.jobmaster.directory.job_spec import (
     decode_agent,
     decode_job,
     decode_lost,
+    jobs_of,
     lost_item,
 )
 from elf.jobmaster.directory.known_schedule import decode_schedule, schedule_item
@@ -130,7 +131,7 @@ CASES: dict[str, Case] = {
     "signature of an item": Case(
         [sign_item(KEYS, item("agent", b"x"), NOW_S).signature],
         lambda d: signer_of(
-            Trust(AUTHORITY.public), msgspec.structs.replace(item("agent", b"x"), signature=d), NOW_S
+            Trust(AUTHORITY.public), msgspec.structs.replace(item("agent", b"x"), signature=d), NOW_S, jobs_of
         ),
     ),
     "body of a job": Case(
