@@ -305,6 +305,14 @@ def mesh_tree(
     typer.echo(tree_command(job, output.value, agent))
 
 
+@mesh_app.command("audit")
+def mesh_audit(output: ListOutput = None, agent: Agent = None) -> None:
+    """Who changed which job, or tried to: all agents' lists."""
+    from elf.agent.commands.mesh import audit_command
+
+    typer.echo(audit_command(output.value if output else None, agent))
+
+
 @mesh_app.command("leave")
 def mesh_leave(agent: Agent = None) -> None:
     """Take the agent on this host out of the mesh for good.

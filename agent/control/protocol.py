@@ -73,6 +73,10 @@ class MeshStatus(Request, frozen=True, tag=True):
     """Answer: `Status`."""
 
 
+class MeshAudit(Request, frozen=True, tag=True):
+    """All changes of jobs that agents list. Answer: `Audit`."""
+
+
 class MeshLeave(Request, frozen=True, tag=True):
     """This agent leaves for good. Answer: `Done` once the mesh has all its lines; then the agent ends."""
 
@@ -282,9 +286,46 @@ class Status(Answer, frozen=True, tag=True):
     trials: tuple[TrialLine, ...] = ()
 
 
-AnyRequest = JobGet | JobPut | JobChange | JobList | JobWatch | Revoke | MeshStatus | MeshTree | MeshLeave
+class AuditLine(msgspec.Struct, frozen=True):
+    """A request to change a job, or a revocation. at_us: of the agent that took it, by its clock. operator, key: the name and
+    serial of the certificate that signed it; "" if unknown. agent: "" if unknown. what: the command, or "unsigned" for requests
+    without a valid signature, which are only counted. outcome: "taken", "refused", "unknown" or "lost". times: how often, in a
+    row."""
+
+    at_us: int
+    operator: str
+    key: str
+    agent: str
+    job: str
+    what: str
+    version: str
+    outcome: str
+    reason: str = ""
+    times: int = 1
+
+
+class Audit(Answer, frozen=True, tag=True):
+    """Oldest first."""
+
+    lines: tuple[AuditLine, ...]
+
+
+AnyRequest = (
+    JobGet | JobPut | JobChange | JobList | JobWatch | Revoke | MeshStatus | MeshTree | MeshAudit | MeshLeave
+)
 AnyAnswer = (
-    Done | Failed | JobHeld | Changed | Refused | Jobs | Versions | NewVersion | Published | Tree | Status
+    Done
+    | Failed
+    | JobHeld
+    | Changed
+    | Refused
+    | Jobs
+    | Versions
+    | NewVersion
+    | Published
+    | Tree
+    | Status
+    | Audit
 )
 
 _encoder = msgspec.msgpack.Encoder()

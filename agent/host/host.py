@@ -43,7 +43,7 @@ from elf.agent.node.vacancy import is_fault
 from elf.cbt.budget import Budget
 from elf.errors import ConfigError, InternalError, PeerError, StateError
 from elf.jobmaster.directory.directory import UNBELIEVED
-from elf.jobmaster.directory.job_spec import AgentAdvert, jobs_of
+from elf.jobmaster.directory.job_spec import jobs_of
 from elf.jobmaster.log.log_codec import LOG
 from elf.jobmaster.log.stored import Stored
 from elf.srt.messages.effects import Notice, Read, Recall, Send, Write
@@ -400,9 +400,8 @@ class Host:
         """Put an item into the directory, and perform the effects."""
         self.perform(self.node.put(item, self.clock_us()))
 
-    def advertise(self, advert: AgentAdvert) -> None:
-        """Put this agent's advert into the directory, signed where there are keys."""
-        item = advert.item(self.node.id)
+    def announce(self, item: Item) -> None:
+        """Put an item of this agent into the directory, signed where there are keys."""
         self.submit(item if self.notary is None else self.notary.sign(item))
 
     # Effects of the node, and events for it.

@@ -15,6 +15,7 @@ from msgspec import Meta
 from msgspec.structs import astuple
 
 from elf.errors import PeerError
+from elf.jobmaster.directory.audit import decode_audited
 from elf.jobmaster.directory.known_schedule import BALLOT_PARTS, body_of, decode_schedule, stamp_of
 from elf.jobmaster.directory.shared_plans import whole
 from elf.srt.messages.ids import NodeId, job_id, maker
@@ -271,4 +272,5 @@ _READERS: dict[str, Callable[[Item], object]] = {
     "ballot": ballot_of,
     "schedule": decode_schedule,
     "lost": decode_lost,
+    "audit": decode_audited,
 }

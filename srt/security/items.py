@@ -7,6 +7,7 @@
     "ballot"  | an agent                             | for itself: the ballot names it
     "schedule"| an agent                             | for itself: its ballot names it
     "lost"    | an agent                             | none: it is only for display
+    "audit"   | an agent                             | about itself: the item's name begins with the hash of its CURVE key
     "revoked" | the authority                        | the name is a certificate's serial
 
     signature = version(1) signed_s(8) signature(64) proof(the signer's; the authority needs none)
@@ -23,10 +24,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from hashlib import blake2b
 from time import time
+from typing import NamedTuple
 
 import msgspec
 
 from elf.errors import PeerError
+from elf.srt.messages.ids import ID_BYTES
 from elf.srt.messages.messages import Item
 from elf.srt.messages.revocation import Revocation
 from elf.srt.messages.typed import parse
@@ -48,7 +51,14 @@ from elf.srt.security.pairs import SIGNATURE_BYTES
 VERSION = 1
 CONTEXT = b"elf item"
 HEAD_BYTES = 1 + 8 + SIGNATURE_BYTES
-ROLE_OF = {"job": "operator", "agent": "agent", "ballot": "agent", "schedule": "agent", "lost": "agent"}
+ROLE_OF = {
+    "job": "operator",
+    "agent": "agent",
+    "ballot": "agent",
+    "schedule": "agent",
+    "lost": "agent",
+    "audit": "agent",
+}
 JobsOf = Callable[[Item], Iterable[str]]
 """The names of the jobs that a "job" item is about. It may raise PeerError."""
 BALLOT_PARTS = {"ballot": 4, "schedule": 5}
@@ -140,11 +150,20 @@ def _check_role(certificate: Certificate, item: Item) -> None:
             f"{certificate.name!r} signed a {item.kind} item as {certificate.role}; "
             + (f"sign it with keys of the role {role}" if role else "no role may sign this kind"),
         )
-    about = item.name if item.kind == "agent" else _ballot_node(item) if item.kind in BALLOT_PARTS else None
+    about = _node_of(item)
     if about is not None and about != certificate.id:
         raise TrustError(
             "identity", f"{certificate.name!r} signed a {item.kind} item of another node; check that host"
         )
+
+
+def _node_of(item: Item) -> bytes | None:
+    """The only node that may sign the item; None: any may."""
+    if item.kind in BALLOT_PARTS:
+        return _ballot_node(item)
+    if item.kind == "audit":
+        return item.name[:ID_BYTES]
+    return item.name if item.kind == "agent" else None
 
 
 def _ballot_node(item: Item) -> bytes:
@@ -175,12 +194,27 @@ def _check_revocation(trust: Trust, item: Item) -> None:
     trust.revoke(item.name, msgspec.msgpack.encode(item))
 
 
+class Signed(NamedTuple):
+    """Who signed an item, and when: the name and serial of the certificate, and seconds since 1970."""
+
+    name: str
+    serial: bytes
+    when_s: int
+
+
+def signed_of(item: Item) -> Signed:
+    """As the item's signature says; empty if there is none. Nothing is verified. O(1)."""
+    try:
+        when_s, _, proof = _split(item)
+        certificate = parse_proof(proof)
+    except TrustError:
+        return Signed("", b"", 0)
+    return Signed(certificate.name, certificate.serial, when_s)
+
+
 def serial_of(item: Item) -> bytes:
     """The serial of the certificate with which an item was signed; empty if there is none. Nothing is verified. O(1)."""
-    try:
-        return parse_proof(item.signature[HEAD_BYTES:]).serial
-    except TrustError:
-        return b""
+    return signed_of(item).serial
 
 
 class Notary:

@@ -65,6 +65,9 @@ class Hosted:
     def submit(self, item: Item) -> None:
         self.perform(self.node.put(item, self.clock_us()))
 
+    def announce(self, item: Item) -> None:
+        self.submit(self.node._sign(item))
+
     def describe(self, tell: StatusReport) -> StatusReport:
         return replace(tell, version="1.0", memory_bytes=1 << 20, memory_max=1 << 26)
 

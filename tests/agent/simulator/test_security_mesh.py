@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -240,3 +241,53 @@ def test_commands_sign_what_they_start(
         assert main(["job", "promote", "web-hits", *agent, *signed]) == 0
         assert main(["job", "stop", "web-hits", *agent, *signed]) == 0
         mesh.wait_stopped("web-hits")
+        capsys.readouterr()
+        mesh.wait_for(
+            lambda: len({frozenset(host.node.directory.items("audit")) for host in mesh.hosts}) == 1
+        )
+        lists = []
+        for number in range(3):
+            assert main(["mesh", "audit", "--output", "json", "--agent", str(mesh.socket(number))]) == 0
+            lists.append(json.loads(capsys.readouterr().out))
+        assert lists[0] == lists[1] == lists[2]
+        serial = eve.certificate.serial.hex()
+        assert [(line["operator"], line["key"], line["agent"]) for line in lists[0]] == [
+            ("eve", serial, "web0") if line["what"] != "unsigned" else ("", "", "web0") for line in lists[0]
+        ]
+        assert [(line["job"], line["what"], line["outcome"]) for line in lists[0]] == [
+            ("hits", "start", "refused"),
+            ("web-hits", "start", "taken"),
+            ("web-hits", "try", "taken"),
+            ("web-hits", "promote", "taken"),
+            ("web-hits", "stop", "taken"),
+        ]
+        assert "'eve' may not change job 'hits'" in lists[0][0]["reason"]
+        unsigned = JobPut(spec_of(plan_of("1 second")).item())
+        for _ in range(2):
+            with Control(mesh.socket(2)) as control, pytest.raises(UsageError, match="must be signed"):
+                control.one(unsigned)
+        assert main(["mesh", "audit", "--output", "table", "--agent", str(mesh.socket(2))]) == 0
+        shown = capsys.readouterr().out.splitlines()
+        assert shown[0].split() == [
+            "when",
+            "operator",
+            "key",
+            "agent",
+            "job",
+            "change",
+            "version",
+            "outcome",
+            "reason",
+        ]
+        assert shown[-1].split()[2:] == [
+            "-",
+            "-",
+            "web2",
+            "-",
+            "unsigned",
+            "-",
+            "refused,",
+            "2",
+            "times",
+            "forged",
+        ]

@@ -18,6 +18,7 @@ from elf.agent.host.cell_types import check_pane
 from elf.cbt.frame import unpack
 from elf.errors import ElfError, PeerError, StateError
 from elf.jobmaster.delivery.states import PackedValues
+from elf.jobmaster.directory.audit import Audited, decode_audited
 from elf.jobmaster.directory.job_spec import (
     AgentAdvert,
     Change,
@@ -153,6 +154,10 @@ CASES: dict[str, Case] = {
     "lost changes": Case(
         [lost_item(b"J" * 16, 2, Lost((Change(1, "v", "split", 5),))).body],
         lambda d: decode_lost(item("lost", d, (2, 1))),
+    ),
+    "audit": Case(
+        [msgspec.msgpack.encode(Audited("set", "visits", 7, "v", "refused", "no", "ann", bytes(16)))],
+        lambda d: decode_audited(Item("audit", bytes(17), (1,), d)),
     ),
     "plan": Case([encode_plan(plan_of())], decode_plan),
     "rows": Case(

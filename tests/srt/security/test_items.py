@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from elf.jobmaster.directory.audit import Audited, audit_item
 from elf.jobmaster.directory.directory import REFUSED_MAX, Directory
 from elf.jobmaster.directory.job_spec import (
     AgentAdvert,
@@ -62,6 +63,11 @@ def ballot(keys: Keys, epoch: int = 1) -> Item:
     return ballot_item(b"j" * 16, (epoch, keys.id))
 
 
+def audit(keys: Keys) -> Item:
+    held = Directory(Parameters(), lambda item: True, Random(0))
+    return audit_item(held, keys.id, Audited("start", "visits", 1, "d1", "taken"), NOW)
+
+
 LOST = lost_item(b"j" * 16, 2, Lost((Change(1, "v", "split", 5),)))
 
 
@@ -82,8 +88,15 @@ def reason(item: Item, now_s: int = NOW, believer: Trust | None = None) -> str:
 
 @pytest.mark.parametrize(
     ("keys", "item"),
-    [(ANN, job()), (WEB1, advert(WEB1)), (WEB1, ballot(WEB1)), (WEB1, schedule(WEB1)), (WEB2, LOST)],
-    ids=["job", "agent", "ballot", "schedule", "lost"],
+    [
+        (ANN, job()),
+        (WEB1, advert(WEB1)),
+        (WEB1, ballot(WEB1)),
+        (WEB1, schedule(WEB1)),
+        (WEB2, LOST),
+        (WEB1, audit(WEB1)),
+    ],
+    ids=["job", "agent", "ballot", "schedule", "lost", "audit"],
 )
 def test_an_authorised_signer_is_accepted(keys: Keys, item: Item) -> None:
     signed = sign_item(keys, item, NOW)
@@ -104,6 +117,9 @@ def test_an_authorised_signer_is_accepted(keys: Keys, item: Item) -> None:
         (ANN, schedule(WEB1), "role"),
         (ANN, LOST, "role"),
         (WEB2, schedule(WEB1), "identity"),
+        (ANN, audit(WEB1), "role"),
+        (WEB2, audit(WEB1), "identity"),
+        (WEB1, Item("agent", WEB1.id + b"x", (1,), b""), "identity"),
         (ANN, Item("secrets", b"x", (1,), b""), "role"),
     ],
 )
