@@ -313,6 +313,8 @@ class Audit(Answer, frozen=True, tag=True):
 AnyRequest = (
     JobGet | JobPut | JobChange | JobList | JobWatch | Revoke | MeshStatus | MeshTree | MeshAudit | MeshLeave
 )
+Reading = JobGet | JobList | JobWatch | MeshStatus | MeshTree | MeshAudit
+"""Requests that change nothing."""
 AnyAnswer = (
     Done
     | Failed

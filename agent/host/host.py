@@ -15,6 +15,7 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -264,13 +265,15 @@ class Host:
             self.perform(self.node.join(self.seeds.contacts(), self.clock_us()))
 
     async def _serve(self, stop: asyncio.Event) -> None:
-        control = ControlServer(self.config.agent.state_dir / SOCKET, self.service.serve)
-        try:
-            await control.start()
-        except OSError as error:
-            raise StateError(
-                f"{control.path}: {error.strerror}; commands could not reach this agent; repair that, or name another state_dir"
-            ) from error
+        controls = self._controls()
+        for control in controls:
+            try:
+                await control.start()
+            except OSError as error:
+                raise StateError(
+                    f"{control.path}: {error.strerror}; commands could not reach this agent; repair that, or name another "
+                    "state_dir"
+                ) from error
         figures = await self._open_metrics()
         looks = asyncio.create_task(self.reading.look_at_columns())
         try:
@@ -281,10 +284,21 @@ class Host:
             if self._left.is_set():
                 await asyncio.sleep(ANSWER_S)
         finally:
-            await control.close()
+            for control in controls:
+                await control.close()
             if figures is not None:
                 await figures.close()
             await self._end()
+
+    def _controls(self) -> list[ControlServer]:
+        """The control sockets. That of a group is in the folder that systemd makes for the service in /run, if it does, since
+        others cannot enter the state_dir of a dynamic user."""
+        folder, group = self.config.agent.state_dir, self.mesh.control_group
+        runtime = os.environ.get("RUNTIME_DIRECTORY", "").partition(":")[0]
+        if group is None or not runtime:
+            return [ControlServer(folder / SOCKET, self.service.serve, group)]
+        shared = ControlServer(Path(runtime) / SOCKET, self.service.serve, group)
+        return [ControlServer(folder / SOCKET, self.service.serve), shared]
 
     async def _open_metrics(self) -> MetricsServer | None:
         address = self.mesh.metrics
