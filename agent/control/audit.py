@@ -1,8 +1,8 @@
 """`elf mesh audit` at an agent: enters the requests that it takes into the audit list, and makes the list's lines.
 
-The list has what agents entered (`elf.jobmaster.directory.audit`). Derived from other items are: revocations; which taken changes
-were lost; and changes that no agent entered, since the agent that took the command ended before it had the answer, or is
-modified.
+The list has what agents entered (`elf.jobmaster.directory.audit`). Derived from other items are: revocations; which changes were
+taken or lost after all; and changes that no agent entered, since the agent that took the command ended before it had
+the answer, or is modified.
 """
 
 from __future__ import annotations
@@ -156,19 +156,38 @@ def what_of_change(spec: JobSpec, at: int) -> What:
 def lines_of(directory: Directory, names: Mapping[NodeId, str]) -> list[AuditLine]:
     """The newest `LINES_MAX` lines, oldest first: the same at all nodes that hold the same items. O(items)."""
     entered = [(item, decode_audited(item)) for item in directory.items("audit")]
-    taken = {(each.job, each.number, each.version) for _, each in entered if each.outcome == "taken"}
-    lost = _lost(directory)
-    lines = [_line(item, audited, names, lost) for item, audited in entered]
+    jobs = {spec.name: spec for spec in map(decode_job, directory.items("job"))}
+    lost = {
+        (spec.name, change.number, change.version)
+        for spec in jobs.values()
+        for change in JobItems(directory, spec.id).lost()
+    }
+    lines = []
+    for item, audited in entered:
+        is_lost = (audited.job, audited.number, audited.version) in lost
+        lines.append(_line(item, audited, names, _verdict(audited, jobs.get(audited.job), is_lost)))
+    known = {(each.job, each.number, each.version) for _, each in entered if each.outcome != "refused"}
     for item in directory.items("job"):
-        lines += _not_entered(item, taken)
+        lines += _not_entered(item, known)
     lines += _revocations(directory.items("revoked"))
     return sorted(lines, key=msgspec.structs.astuple)[-LINES_MAX:]
 
 
-def _line(
-    item: Item, audited: Audited, names: Mapping[NodeId, str], lost: set[tuple[str, int, str]]
-) -> AuditLine:
-    is_lost = audited.outcome == "taken" and (audited.job, audited.number, audited.version) in lost
+def _verdict(audited: Audited, spec: JobSpec | None, is_lost: bool) -> tuple[str, str]:
+    """The outcome of a request and the reason, with what the job's history knows. is_lost: a change that was lost."""
+    if audited.outcome == "refused" or spec is None or not spec.changes:
+        return audited.outcome, audited.reason
+    if is_lost:
+        return "lost", "a master of a later term took another change"
+    first, changes = spec.changes[0], {(each.number, each.version) for each in spec.changes}
+    if audited.what == "start" and first.number == audited.number and first.version != audited.version:
+        return "lost", "the job was started with another query at the same time"
+    if (audited.number, audited.version) in changes:
+        return "taken", ""
+    return audited.outcome, audited.reason
+
+
+def _line(item: Item, audited: Audited, names: Mapping[NodeId, str], verdict: tuple[str, str]) -> AuditLine:
     node = agent_of(item)
     return AuditLine(
         item.stamp[0],
@@ -178,33 +197,23 @@ def _line(
         audited.job,
         audited.what,
         audited.version,
-        "lost" if is_lost else audited.outcome,
-        "a master of a later term took another change" if is_lost else audited.reason,
+        *verdict,
         audited.times,
     )
 
 
-def _lost(directory: Directory) -> set[tuple[str, int, str]]:
-    """Job, number and version of changes that were lost."""
-    specs = (decode_job(item) for item in directory.items("job"))
-    return {
-        (spec.name, change.number, change.version)
-        for spec in specs
-        for change in JobItems(directory, spec.id).lost()
-    }
-
-
-def _not_entered(item: Item, taken: set[tuple[str, int, str]]) -> Iterator[AuditLine]:
-    """Changes of a job that no agent entered. Only the last one has a signature that tells who made it."""
+def _not_entered(item: Item, known: set[tuple[str, int, str]]) -> Iterator[AuditLine]:
+    """Changes of a job that no agent entered; known: those that one did. Only the last one has a signature that tells who
+    made it."""
     spec, signed = decode_job(item), signed_of(item)
     if spec.trial is not None:
         return
     version = spec.versions[-1].digest
     for at, change in enumerate(spec.changes):
-        if (spec.name, change.number, change.version) not in taken:
+        if (spec.name, change.number, change.version) not in known:
             by = signed if change.number == spec.number else Signed("", b"", 0)
             yield _derived(change.asked_us, by, spec, what_of_change(spec, at), change.version)
-    if spec.stopped and (spec.name, spec.number, version) not in taken:
+    if spec.stopped and (spec.name, spec.number, version) not in known:
         yield _derived(signed.when_s * SECOND_US, signed, spec, "stop", version)
 
 

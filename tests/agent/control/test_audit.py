@@ -160,6 +160,28 @@ class TestDerived:
         host.announce(lost_item(spec.id, 7, Lost((change,))))
         assert told(host)[1][3:] == ("update", "lost", "a master of a later term took another change")
 
+    def test_a_change_whose_verdict_never_came_is_taken_if_the_job_has_it(
+        self, host: Host, audit: AuditList
+    ) -> None:
+        spec = changed(first(), B, "split", 9, None)
+        with pytest.raises(ElfError), audit.request(spec, sign_item(ANN, spec.item(), NOW)):
+            raise ElfError("nobody answered")
+        host.announce(first().item())
+        assert told(host)[1] == ("ann", "web0", "visits", "update", "unknown", "nobody answered")
+        host.announce(spec.item())
+        assert told(host)[1:] == [("ann", "web0", "visits", "update", "taken", "")]
+
+    def test_of_two_starts_at_once_the_list_says_which_one_holds(self, host: Host, audit: AuditList) -> None:
+        other = started(JobSpec("visits", 1, "access", (B,), since_us=6))
+        for spec in (first(), other):
+            with audit.request(spec, spec.item()) as request:
+                request.taken()
+        host.announce(first().item())
+        assert sorted(line[3:] for line in told(host)) == [
+            ("start", "lost", "the job was started with another query at the same time"),
+            ("start", "taken", ""),
+        ]
+
     def test_revocations(self, host: Host) -> None:
         host.announce(revocation(Authority(b"a" * 32), ANN.certificate, NOW))
         (line,) = lines_of(host.directory, {})
