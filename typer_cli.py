@@ -305,6 +305,14 @@ def mesh_tree(
     typer.echo(tree_command(job, output.value, agent))
 
 
+@mesh_app.command("audit")
+def mesh_audit(output: ListOutput = None, agent: Agent = None) -> None:
+    """Who changed which job, or tried to: all agents' lists."""
+    from elf.agent.commands.mesh import audit_command
+
+    typer.echo(audit_command(output.value if output else None, agent))
+
+
 @mesh_app.command("leave")
 def mesh_leave(agent: Agent = None) -> None:
     """Take the agent on this host out of the mesh for good.
@@ -352,6 +360,15 @@ def keys_issue(
     address: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="Where others will reach the agent; for the seed line.")
     ] = "",
+    jobs: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--jobs",
+            metavar="PATTERN",
+            help="Names of the jobs that an operator may change, like 'web-*'. Repeatable.",
+            show_default="all jobs",
+        ),
+    ] = None,
     days: Days = 365,
     out: Annotated[
         Path | None,
@@ -366,7 +383,7 @@ def keys_issue(
     """
     from elf.agent.commands.keys import issue_command
 
-    _say(issue_command(folder, name, role.value, address, days, out, force))
+    _say(issue_command(folder, name, role.value, address, days, out, force, tuple(jobs or ())))
 
 
 @keys_app.command("renew")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from time import time
@@ -11,7 +12,8 @@ from elf.agent.config.authority_folder import REVOKED, SECRET, AuthorityFolder, 
 from elf.errors import ConfigError, ElfError, PeerError, UsageError
 from elf.srt.messages.addresses import key_text, parse_address
 from elf.srt.messages.messages import Item
-from elf.srt.security.certificates import Role, TrustError, check_term
+from elf.srt.messages.patterns import PATTERNS_MAX
+from elf.srt.security.certificates import JOB_PATTERN, Role, TrustError, check_term
 from elf.srt.security.files import REVOCATIONS_FORMAT, keys_lines, load_keys, load_revocations, save_keys
 
 T = TypeVar("T")
@@ -28,14 +30,22 @@ def init_command(folder: Path) -> list[str]:
 
 
 def issue_command(
-    folder: Path, name: str, role: Role, address: str, days: int, out: Path | None, force: bool
+    folder: Path,
+    name: str,
+    role: Role,
+    address: str,
+    days: int,
+    out: Path | None,
+    force: bool,
+    jobs: tuple[str, ...] = (),
 ) -> list[str]:
     """Make keys, and write the bundle. Returns the lines to print. Raises ElfError, OSError."""
     path = out or Path(f"{name}.keys")
     _check_address(address, role)
+    _check_jobs(jobs, role)
     if path.exists() and not force:
         raise UsageError(f"{path}: exists already; name another file with -o, or overwrite it with --force")
-    keys = _read(AuthorityFolder, folder).issue(name, role, int(time()), days, address)
+    keys = _read(AuthorityFolder, folder).issue(name, role, int(time()), days, address, jobs)
     try:
         save_keys(keys, path, replace=force)
     except OSError as error:
@@ -120,6 +130,16 @@ def _check_address(address: str, role: Role) -> None:
     except PeerError:
         pass
     raise UsageError(f"--address: {address!r} is not an address of an agent; give HOST:PORT")
+
+
+def _check_jobs(jobs: tuple[str, ...], role: Role) -> None:
+    if jobs and role != "operator":
+        raise UsageError("--jobs: only operators change jobs; leave it out")
+    if len(jobs) > PATTERNS_MAX or not all(re.match(JOB_PATTERN, each) for each in jobs):
+        raise UsageError(
+            f"--jobs: expected at most {PATTERNS_MAX} names of jobs or patterns like 'web-*', each of at most 64 characters "
+            "without spaces"
+        )
 
 
 def _send(items: list[Item], agent: Path) -> str:

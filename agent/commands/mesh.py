@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from elf.agent.commands.jobs.job import connect
-from elf.agent.commands.mesh_text import as_json, is_table, status_table, tree_dot, tree_text
+from elf.agent.commands.mesh_text import as_json, audit_table, is_table, status_table, tree_dot, tree_text
 from elf.agent.config.names import check_asked
 from elf.agent.control import protocol as w
 
@@ -19,6 +19,14 @@ def status_command(output: str | None, agent: Path | None) -> str:
         answer = control.one(w.MeshStatus())
     assert isinstance(answer, w.Status)
     return status_table(answer) if is_table(output) else as_json(answer)
+
+
+def audit_command(output: str | None, agent: Path | None) -> str:
+    """All changes of jobs that agents list, oldest first, as text. Raises `ElfError`."""
+    with connect(agent) as control:
+        answer = control.one(w.MeshAudit())
+    assert isinstance(answer, w.Audit)
+    return audit_table(answer.lines) if is_table(output) else as_json(answer.lines)
 
 
 def leave_command(agent: Path | None) -> str:

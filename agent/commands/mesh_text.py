@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from elf.agent.config import units
-from elf.agent.control.protocol import JobLine, Member, Status, TreeNode, TrialLine
+from elf.agent.control.protocol import AuditLine, JobLine, Member, Status, TreeNode, TrialLine
 from elf.jobmaster.values.conversion import timestamp_text
 from elf.jobmaster.windows.result import ColumnInfo
 from elf.sinks.console.cells import escape
@@ -79,6 +79,28 @@ def status_table(status: Status) -> str:
     lines += [_memory_line(member) for member in status.members if member.id == status.me and member.memory]
     lines += [f"problem: {escape(problem)}" for problem in status.problems]
     return "\n".join(lines)
+
+
+def audit_table(lines: Sequence[AuditLine]) -> str:
+    """A line for each request, and for each reason a count of those without a valid signature."""
+    if not lines:
+        return "no job was changed yet, and no key revoked"
+    columns = ["when", "operator", "key", "agent", "job", "change", "version", "outcome", "reason"]
+    rows = [
+        (
+            time_text(line.at_us),
+            line.operator or "-",
+            line.key[:ID_SHOWN] or "-",
+            line.agent or "-",
+            line.job or "-",
+            line.what,
+            line.version or "-",
+            line.outcome + (f", {line.times} times" if line.times > 1 else ""),
+            line.reason or "-",
+        )
+        for line in lines
+    ]
+    return table_of(columns, rows)
 
 
 def trial_text(trial: TrialLine) -> str:

@@ -70,12 +70,14 @@ class AuthorityFolder:
         (path / PUBLIC).write_text(key_text(authority.public) + "\n", encoding="utf-8")
         return cls(path)
 
-    def issue(self, name: str, role: Role, now_s: int, days: int, address: str) -> Keys:
-        """Issue new keys. Raises UsageError if that name is invalid or already has valid keys."""
+    def issue(
+        self, name: str, role: Role, now_s: int, days: int, address: str, jobs: tuple[str, ...] = ()
+    ) -> Keys:
+        """Issue new keys. jobs: valid patterns. Raises UsageError if that name is invalid or already has valid keys."""
         with self._locked():
             self._check_name(name, now_s)
             try:
-                keys = self.authority.issue(name, role, now_s, days, address)
+                keys = self.authority.issue(name, role, now_s, days, address, jobs)
             except TrustError:
                 raise UsageError(
                     f"{name!r} cannot be a name: at most 64 letters, digits, dots, dashes and underscores"
@@ -172,5 +174,8 @@ def listing(folder: AuthorityFolder, now_s: int) -> Sequence[str]:
     lines = [f"authority: {key_text(folder.authority.public)}"]
     for it in folder.issued():
         state = "revoked" if it.serial in gone else "expired" if it.not_after_s < now_s else "valid"
-        lines.append(f"{it.name}  {it.role}  {state}, until {moment(it.not_after_s)}  {it.serial.hex()}")
+        jobs = f"  jobs: {it.jobs_text}" if it.role == "operator" else ""
+        lines.append(
+            f"{it.name}  {it.role}  {state}, until {moment(it.not_after_s)}  {it.serial.hex()}{jobs}"
+        )
     return lines

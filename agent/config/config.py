@@ -174,6 +174,7 @@ class _Reader:
             "security": Key(partial(read_choice, ("curve", "none")), "curve"),
             "cpu_max": Key(specs.read_cores),
             "metrics": Key(specs.read_endpoint),
+            "control_group": Key(specs.read_group),
         }
         values = self._values("agent", keys | joining)
         return AgentSection(**{key: values.pop(key) for key in keys}), values

@@ -7,6 +7,7 @@ which is part of the value: `flush = "200ms"` is `flush_us`, `link_max = "4MiB"`
 from __future__ import annotations
 
 import re
+from grp import getgrnam
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ class MeshSection(msgspec.Struct, frozen=True):
 
     listen: port 0 takes a free one. advertise: its address for other agents; port 0: the port that was taken. cpu_max: cores that
     reading may use, or None. bundle: its keys, None with security "none". metrics: the address for Prometheus, or None.
+    control_group: the id of a group whose members may read at the control socket, or None.
     """
 
     listen: Address
@@ -46,6 +48,7 @@ class MeshSection(msgspec.Struct, frozen=True):
     cpu_max: float | None = None
     metrics: Address | None = None
     sinks: tuple[SinkSection, ...] = ()
+    control_group: int | None = None
 
 
 def parameter_keys() -> dict[str, str]:
@@ -114,6 +117,14 @@ def read_cores(value: Any) -> float:
     if isinstance(value, bool) or not 0.01 <= cores <= 1e6:
         raise ValueError(expected)
     return cores
+
+
+def read_group(value: Any) -> int:
+    """The id of a group of this host, by its name. Raises ValueError with what was expected."""
+    try:
+        return getgrnam(value).gr_gid
+    except (KeyError, TypeError, ValueError):
+        raise ValueError('the name of a group of this host, like "adm" (getent group lists them)') from None
 
 
 def read_name(value: Any) -> str:

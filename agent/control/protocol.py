@@ -14,9 +14,10 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from elf.jobmaster.directory.job_spec import PATTERNS_MAX, Change, Name
+from elf.jobmaster.directory.job_spec import Change, Name
 from elf.jobmaster.directory.known_schedule import KnownSchedule
 from elf.srt.messages.messages import Item
+from elf.srt.messages.patterns import PATTERNS_MAX
 
 REQUEST_BYTES_MAX = 2 << 20
 """A job's item has 1 MiB at most."""
@@ -70,6 +71,10 @@ class Revoke(Request, frozen=True, tag=True):
 
 class MeshStatus(Request, frozen=True, tag=True):
     """Answer: `Status`."""
+
+
+class MeshAudit(Request, frozen=True, tag=True):
+    """All changes of jobs that agents list. Answer: `Audit`."""
 
 
 class MeshLeave(Request, frozen=True, tag=True):
@@ -281,9 +286,48 @@ class Status(Answer, frozen=True, tag=True):
     trials: tuple[TrialLine, ...] = ()
 
 
-AnyRequest = JobGet | JobPut | JobChange | JobList | JobWatch | Revoke | MeshStatus | MeshTree | MeshLeave
+class AuditLine(msgspec.Struct, frozen=True):
+    """A request to change a job, or a revocation. at_us: of the agent that took it, by its clock. operator, key: the name and
+    serial of the certificate that signed it; "" if unknown. agent: "" if unknown. what: the command, or "unsigned" for requests
+    without a valid signature, which are only counted. outcome: "taken", "refused", "unknown" or "lost". times: how often, in a
+    row."""
+
+    at_us: int
+    operator: str
+    key: str
+    agent: str
+    job: str
+    what: str
+    version: str
+    outcome: str
+    reason: str = ""
+    times: int = 1
+
+
+class Audit(Answer, frozen=True, tag=True):
+    """Oldest first."""
+
+    lines: tuple[AuditLine, ...]
+
+
+AnyRequest = (
+    JobGet | JobPut | JobChange | JobList | JobWatch | Revoke | MeshStatus | MeshTree | MeshAudit | MeshLeave
+)
+Reading = JobGet | JobList | JobWatch | MeshStatus | MeshTree | MeshAudit
+"""Requests that change nothing."""
 AnyAnswer = (
-    Done | Failed | JobHeld | Changed | Refused | Jobs | Versions | NewVersion | Published | Tree | Status
+    Done
+    | Failed
+    | JobHeld
+    | Changed
+    | Refused
+    | Jobs
+    | Versions
+    | NewVersion
+    | Published
+    | Tree
+    | Status
+    | Audit
 )
 
 _encoder = msgspec.msgpack.Encoder()

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from elf.agent.config.names import unknown_job
 from elf.agent.control import protocol as w
+from elf.agent.control.audit import AuditList, Request, lines_of
 from elf.agent.control.changing import ANSWERS_US, NewLines, Submission, in_force
 from elf.agent.control.columns import held_columns
 from elf.agent.control.follow import Watcher
@@ -39,7 +40,6 @@ from elf.jobmaster.directory.job_spec import (
     ballot_of,
     decode_agent,
     decode_job,
-    is_named,
 )
 from elf.srt.codec.wire import encode
 from elf.srt.messages.compression import decompress
@@ -54,6 +54,8 @@ from elf.srt.messages.messages import (
     TreeRequest,
     node_of,
 )
+from elf.srt.messages.patterns import is_named
+from elf.srt.security.certificates import TrustError
 
 NAMES_MAX = 1_000
 LEFT_MAX = 100
@@ -65,6 +67,7 @@ RUMOR_S = 1.5
 LOOK_FOR_JOB_S = 0.05
 FAILURES_S_MAX = 0.5
 """How long a list of jobs waits for the agents' reports."""
+OUT_OF_DATE = "signed for an earlier term of the job's master; a command signs such a change again"
 LOOK_S = 1.0
 """How soon a watch notices that its job was stopped."""
 
@@ -79,11 +82,17 @@ class Host(Protocol):
     def is_signed(self) -> bool:
         """Whether the mesh has keys, so that a job must be signed by an operator."""
 
+    def refusal(self, item: Item) -> TrustError | None:
+        """Why this agent does not accept the signature of an item; None: it does."""
+
     def clock_us(self) -> int:
         """The node's clock."""
 
     def submit(self, item: Item) -> None:
         """Put an item into the directory, and perform the effects."""
+
+    def announce(self, item: Item) -> None:
+        """Sign an item as this agent, and put it into the directory."""
 
     def perform(self, effects: Sequence[Outer]) -> None:
         """Perform effects that the node returned."""
@@ -123,6 +132,7 @@ class ControlService:
         self._exchanges: dict[int, Exchange] = {}
         # Numbers differ between lives, so that a late answer to an earlier life is not taken for one to this life.
         self._numbers = count(host.node.life << 16)
+        self._audit = AuditList(host, lambda: self._directory, host.node.id)
         host.node.listener = self._receive
         host.node.served_anew = self._served_anew
         host.node.describe = host.describe
@@ -151,6 +161,9 @@ class ControlService:
             yield await self._status()
         elif isinstance(request, w.MeshTree):
             yield w.Tree(await self._tree(request.job))
+        elif isinstance(request, w.MeshAudit):
+            names = {node: advert.name for node, advert in self.adverts()}
+            yield w.Audit(tuple(lines_of(self._directory, names)))
         elif isinstance(request, w.MeshLeave):
             yield await self._leave()
         else:
@@ -196,12 +209,15 @@ class ControlService:
     def _put_job(self, item: Item) -> w.Done:
         """Raises UsageError for an item that is no job or is not signed as required; ElfError if a newer one came first."""
         spec = self._signed_job(item)
-        self._host.submit(item)
-        held = self._directory.get("job", spec.id)
-        if held is not None and held.body != item.body:
-            raise ElfError(
-                f"job {spec.name!r} was changed at the same time by another command; see elf job list"
-            )
+        with self._audit.request(spec, item) as request:
+            self._host.submit(item)
+            held = self._directory.get("job", spec.id)
+            if held is not None and held.body != item.body:
+                request.refused("another command changed the job at the same time")
+                raise ElfError(
+                    f"job {spec.name!r} was changed at the same time by another command; see elf job list"
+                )
+            request.taken()
         return w.Done()
 
     def _signed_job(self, item: Item) -> JobSpec:
@@ -209,9 +225,15 @@ class ControlService:
         try:
             spec = decode_job(item)
         except PeerError as error:
+            self._audit.unsigned(None)
             raise UsageError(str(error)) from error
         if self._directory.accepts(item):
             return spec
+        refusal = self._host.refusal(item)
+        if refusal is not None and refusal.reason == "jobs":
+            with self._audit.request(spec, item):
+                raise UsageError(f"the mesh does not take this change: {refusal}")
+        self._audit.unsigned(refusal)
         raise UsageError(
             f"the mesh does not take job {spec.name!r}: it must be signed with an operator's key that its authority has issued "
             "and not revoked; give the bundle with --keys FILE or ELF_KEYS"
@@ -219,8 +241,12 @@ class ControlService:
 
     async def _change(self, item: Item) -> w.Changed | w.Refused:
         """Rule Order*: the job's master judges a change before any directory has it."""
-        began_us, spec = self._host.clock_us(), self._signed_job(item)
-        number = next(self._numbers)
+        spec = self._signed_job(item)
+        with self._audit.request(spec, item) as request:
+            return await self._judged(item, spec, request)
+
+    async def _judged(self, item: Item, spec: JobSpec, request: Request) -> w.Changed | w.Refused:
+        began_us, number = self._host.clock_us(), next(self._numbers)
         submission = Submission(spec.id, number, item, began_us)
         with self._exchange(number, submission) as exchange:
             while submission.report is None and not submission.is_over(self._host.clock_us()):
@@ -236,7 +262,12 @@ class ControlService:
         for each in (item,) if report.taken else report.items:
             self._host.submit(each)
         if not report.taken:
+            is_old = any(change.former == report.version for change in spec.changes[-1:])
+            request.refused(
+                OUT_OF_DATE if is_old else f"another change came first: the job has version {report.version}"
+            )
             return w.Refused(report.version, report.next)
+        request.taken()
         from_us = await in_force(self._directory, spec)
         return w.Changed(from_us, max(0, self._host.clock_us() - began_us))
 

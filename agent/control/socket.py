@@ -1,9 +1,11 @@
 """The control socket of an agent, both ends: how commands on this host reach it.
 
-A unix socket, with mode 0600 from the start, so only users who can read the agent's keys can connect. A connection carries one
-request (`elf.agent.control.protocol`) and ends with the last answer or when the command disconnects. All is bounded: at most
-`CONNECTIONS_MAX` connections, a request must arrive within `REQUEST_S`, and no further answers are made while a command does not
-read.
+A unix socket, with mode 0600 from the start, so only users who can read the agent's keys can connect. A socket for a group too
+has mode 0660. The kernel tells which user connects: root and the agent's own user may do all, others only read (`Reading`).
+
+A connection carries one request (`elf.agent.control.protocol`) and ends with the last answer or when the command disconnects. All
+is bounded: at most `CONNECTIONS_MAX` connections, `READERS_MAX` of them of others, whose requests are small; a request must
+arrive within `REQUEST_S`, and no further answers are made while a command does not read.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import struct
 import tomllib
 import traceback
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
@@ -28,6 +31,7 @@ from elf.agent.control.protocol import (
     AnyRequest,
     Done,
     Failed,
+    Reading,
     Request,
     answer_of,
     frame,
@@ -39,6 +43,7 @@ SOCKET = "control.sock"
 RUN_DIR = Path("/run/elf")
 STATE_DIR = "/var/lib/elf"
 CONNECTIONS_MAX = 32
+READERS_MAX = 16
 BUFFER_BYTES = 16 << 10
 """Read-ahead of a connection, and the size above which a request is large; twice that for each connection is 1 MiB."""
 LARGE_MAX = 2
@@ -49,6 +54,13 @@ ANSWER_S = 20.0
 PATH_BYTES_MAX = 100
 """A unix address has at most 107 bytes; a longer path is reached through a descriptor of its folder."""
 
+PEER = struct.Struct("iII")
+"""What SO_PEERCRED tells of who connected: process, user, group."""
+READ_ONLY = (
+    "only root and the user that runs this agent may change anything; as another member of its control_group you may read: "
+    "elf job list, show, history and watch, elf mesh status, tree and audit. Run this command as that user (sudo -u …)"
+)
+
 Serve = Callable[[AnyRequest], AsyncGenerator[Answer, None]]
 """The answers to one request, in order. An ElfError that it raises becomes `Failed`."""
 
@@ -56,8 +68,10 @@ Serve = Callable[[AnyRequest], AsyncGenerator[Answer, None]]
 class ControlServer:
     """The agent's end, on the running loop."""
 
-    def __init__(self, path: Path, serve: Serve) -> None:
-        self.path, self._serve = path, serve
+    def __init__(self, path: Path, serve: Serve, group: int | None = None) -> None:
+        """group: whose members may read."""
+        self.path, self._serve, self._group = path, serve, group
+        self._readers = 0
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.Task[None]] = set()
         self._large = asyncio.Semaphore(LARGE_MAX)
@@ -71,12 +85,26 @@ class ControlServer:
         try:
             with _address(self.path) as address:
                 listening.bind(address)
+            if self._group is not None:
+                self._open_to(self._group)
         except BaseException:
             listening.close()
             raise
         finally:
             os.umask(before)
         self._server = await asyncio.start_unix_server(self._connected, sock=listening, limit=BUFFER_BYTES)
+
+    def _open_to(self, group: int) -> None:
+        """Raises OSError."""
+        try:
+            os.chown(self.path, -1, group)
+        except PermissionError as error:
+            raise PermissionError(
+                error.errno,
+                "the user that runs the agent is no member of its control_group; add it (in a systemd unit: "
+                "SupplementaryGroups=), or name another group",
+            ) from error
+        os.chmod(self.path, 0o660)
 
     async def close(self) -> None:
         """Close all connections and remove the socket."""
@@ -93,29 +121,39 @@ class ControlServer:
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
+        is_reader = not _may_change(writer)
         self._connections.add(task)
+        self._readers += is_reader
         try:
-            if len(self._connections) > CONNECTIONS_MAX:
-                text = f"{CONNECTIONS_MAX} commands are connected to this agent already; end one"
+            if len(self._connections) > CONNECTIONS_MAX or (is_reader and self._readers > READERS_MAX):
+                text = f"{READERS_MAX if is_reader else CONNECTIONS_MAX} commands are connected to this agent already; end one"
                 await _send(writer, Failed(text))
                 return
-            await self._answer(reader, writer)
+            await self._answer(reader, writer, is_reader)
         except (ConnectionError, asyncio.CancelledError):
             pass  # the command, or the agent, has ended
         finally:
             self._connections.discard(task)
+            self._readers -= is_reader
             writer.close()
 
-    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _answer(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, is_reader: bool
+    ) -> None:
         try:
             # Not `wait_for`: its task and the exception that ended it refer to each other, and keep the bytes read alive.
             async with asyncio.timeout(REQUEST_S):
-                request = request_of(await self._read(reader))
+                request = request_of(
+                    await self._read(reader, BUFFER_BYTES if is_reader else REQUEST_BYTES_MAX)
+                )
         except (msgspec.MsgspecError, UnicodeDecodeError, PeerError):
             text = "the agent does not know this request; is it of another version of elf?"
             await _send(writer, Failed(text))
             return
         except (TimeoutError, asyncio.IncompleteReadError):
+            return
+        if is_reader and not isinstance(request, Reading):
+            await _send(writer, Failed(READ_ONLY))
             return
         answers = asyncio.create_task(self._send_answers(request, writer))
         hung_up = asyncio.create_task(reader.read(1))
@@ -126,10 +164,10 @@ class ControlServer:
                 task.cancel()
             await asyncio.gather(answers, hung_up, return_exceptions=True)
 
-    async def _read(self, reader: asyncio.StreamReader) -> bytes:
+    async def _read(self, reader: asyncio.StreamReader, bytes_max: int) -> bytes:
         """Read a request. Raises PeerError if it is too large."""
         (length,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
-        if length > REQUEST_BYTES_MAX:
+        if length > bytes_max:
             raise PeerError(f"control socket: a request of {length} bytes")
         if length <= BUFFER_BYTES:
             return await reader.readexactly(length)
@@ -149,6 +187,12 @@ class ControlServer:
             traceback.print_exception(error)  # a bug of ours: logged, not swallowed
             text = f"an error of elf in the agent ({type(error).__name__}: {error}); its log says where"
             await _send(writer, Failed(text))
+
+
+def _may_change(writer: asyncio.StreamWriter) -> bool:
+    """Whether root, or the user that runs this agent, has connected."""
+    peer = writer.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER.size)
+    return PEER.unpack(peer)[1] in (0, os.geteuid())
 
 
 async def _send(writer: asyncio.StreamWriter, answer: Answer) -> None:
@@ -183,7 +227,8 @@ class Control:
         except PermissionError as error:
             self._socket.close()
             raise ElfError(
-                f"{path}: only the user that runs the agent may connect; run this command as that user (sudo -u …)"
+                f"{path}: only the user that runs the agent may connect, and members of its control_group to read; run this "
+                "command as that user (sudo -u …)"
             ) from error
         except OSError as error:
             self._socket.close()
@@ -260,23 +305,20 @@ class Control:
 
 
 def socket_path(given: Path | None, config: Path, environ: Mapping[str, str]) -> Path:
-    """The local agent's socket: as given, else in the configuration's state_dir, if there is one, else in /run/elf."""
+    """The local agent's socket: as given, else in the configuration's state_dir, if this user can see one there, else in
+    /run/elf, which systemd makes for a group."""
     if given is not None:
         return given / SOCKET if os.path.isdir(given) else given
-    state_dir = _state_dir(config, environ)
-    named = state_dir / SOCKET if state_dir is not None else None
-    return RUN_DIR / SOCKET if named is None or _is_missing(named) else named
-
-
-def _is_missing(path: Path) -> bool:
-    """Whether no file is at that path. False if this user may not see it."""
+    state_dir, run = _state_dir(config, environ), RUN_DIR / SOCKET
+    if state_dir is None:
+        return run
     try:
-        path.lstat()
+        (state_dir / SOCKET).lstat()
     except PermissionError:
-        return False
+        return run if os.path.lexists(run) else state_dir / SOCKET
     except OSError:
-        return True
-    return False
+        return run
+    return state_dir / SOCKET
 
 
 def _state_dir(config: Path, environ: Mapping[str, str]) -> Path | None:

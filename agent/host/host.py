@@ -15,6 +15,7 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -43,14 +44,14 @@ from elf.agent.node.vacancy import is_fault
 from elf.cbt.budget import Budget
 from elf.errors import ConfigError, InternalError, PeerError, StateError
 from elf.jobmaster.directory.directory import UNBELIEVED
-from elf.jobmaster.directory.job_spec import AgentAdvert
+from elf.jobmaster.directory.job_spec import jobs_of
 from elf.jobmaster.log.log_codec import LOG
 from elf.jobmaster.log.stored import Stored
 from elf.srt.messages.effects import Notice, Read, Recall, Send, Write
 from elf.srt.messages.ids import JobId, NodeId, node_id
 from elf.srt.messages.messages import COUNT_MAX, LIFE_MAX, Contact, Failing, Item, Message, StatusReport
 from elf.srt.messages.typed import parse
-from elf.srt.security.certificates import Keys, Trust
+from elf.srt.security.certificates import Keys, Trust, TrustError
 from elf.srt.security.items import Notary
 from elf.srt.transport.transport import Transport
 from elf.version import version
@@ -251,7 +252,7 @@ class Host:
         """The functions that sign and check directory items; without keys, all items are accepted."""
         if self.keys is None or self.trust is None:
             return {}
-        self.notary = Notary(self.keys, self.trust, time.time)
+        self.notary = Notary(self.keys, self.trust, time.time, jobs_of)
         return {
             "sign": self.notary.sign,
             "verify": self.notary.verify,
@@ -264,13 +265,15 @@ class Host:
             self.perform(self.node.join(self.seeds.contacts(), self.clock_us()))
 
     async def _serve(self, stop: asyncio.Event) -> None:
-        control = ControlServer(self.config.agent.state_dir / SOCKET, self.service.serve)
-        try:
-            await control.start()
-        except OSError as error:
-            raise StateError(
-                f"{control.path}: {error.strerror}; commands could not reach this agent; repair that, or name another state_dir"
-            ) from error
+        controls = self._controls()
+        for control in controls:
+            try:
+                await control.start()
+            except OSError as error:
+                raise StateError(
+                    f"{control.path}: {error.strerror}; commands could not reach this agent; repair that, or name another "
+                    "state_dir"
+                ) from error
         figures = await self._open_metrics()
         looks = asyncio.create_task(self.reading.look_at_columns())
         try:
@@ -281,10 +284,21 @@ class Host:
             if self._left.is_set():
                 await asyncio.sleep(ANSWER_S)
         finally:
-            await control.close()
+            for control in controls:
+                await control.close()
             if figures is not None:
                 await figures.close()
             await self._end()
+
+    def _controls(self) -> list[ControlServer]:
+        """The control sockets. That of a group is in the folder that systemd makes for the service in /run, if it does, since
+        others cannot enter the state_dir of a dynamic user."""
+        folder, group = self.config.agent.state_dir, self.mesh.control_group
+        runtime = os.environ.get("RUNTIME_DIRECTORY", "").partition(":")[0]
+        if group is None or not runtime:
+            return [ControlServer(folder / SOCKET, self.service.serve, group)]
+        shared = ControlServer(Path(runtime) / SOCKET, self.service.serve, group)
+        return [ControlServer(folder / SOCKET, self.service.serve), shared]
 
     async def _open_metrics(self) -> MetricsServer | None:
         address = self.mesh.metrics
@@ -344,6 +358,10 @@ class Host:
         """Whether the mesh has keys, so that a job must be signed by an operator."""
         return self.keys is not None
 
+    def refusal(self, item: Item) -> TrustError | None:
+        """Why this agent does not accept the signature of an item; None: it does."""
+        return None if self.notary is None else self.notary.refusal(item)
+
     def clock_us(self) -> int:
         """The node's clock."""
         return self.clock.now_us()
@@ -396,9 +414,8 @@ class Host:
         """Put an item into the directory, and perform the effects."""
         self.perform(self.node.put(item, self.clock_us()))
 
-    def advertise(self, advert: AgentAdvert) -> None:
-        """Put this agent's advert into the directory, signed where there are keys."""
-        item = advert.item(self.node.id)
+    def announce(self, item: Item) -> None:
+        """Put an item of this agent into the directory, signed where there are keys."""
         self.submit(item if self.notary is None else self.notary.sign(item))
 
     # Effects of the node, and events for it.

@@ -18,11 +18,11 @@ from elf.agent.work.mesh_source import MeshSource
 from elf.agent.work.seen_columns import SeenColumns
 from elf.cbt.budget import Budget
 from elf.errors import SourceError
-from elf.jobmaster.directory.job_spec import AgentAdvert, SourceColumns, decode_agent
+from elf.jobmaster.directory.job_spec import SourceColumns, decode_agent
 from elf.srt.messages.effects import Notice, Read
 from elf.srt.messages.events import Cut
 from elf.srt.messages.ids import NodeId
-from elf.srt.messages.messages import Micros
+from elf.srt.messages.messages import Item, Micros
 
 READ_RETRY_S = 5.0
 COLUMNS_S = 10.0
@@ -42,7 +42,7 @@ class Host(Protocol):
 
     def notice(self, notice: Notice) -> None: ...
 
-    def advertise(self, advert: AgentAdvert) -> None: ...
+    def announce(self, item: Item) -> None: ...
 
 
 class SourceThreads:
@@ -144,4 +144,5 @@ class SourceThreads:
             held = node.directory.get("agent", node.id)
             if node.columns != advertised(found) and held is not None and not self._host.is_over:
                 node.columns = advertised(found)
-                self._host.advertise(with_columns(decode_agent(held), node.columns))
+                advert = with_columns(decode_agent(held), node.columns)
+                self._host.announce(advert.item(node.id))

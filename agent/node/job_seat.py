@@ -23,7 +23,7 @@ from elf.agent.node.lakes import Lakes, SinkOf
 from elf.agent.node.term import Term
 from elf.agent.node.timers import Timed
 from elf.cbt.budget import Budget
-from elf.jobmaster.directory.directory import Directory
+from elf.jobmaster.directory.directory import UNBELIEVED, Directory
 from elf.jobmaster.directory.job_items import JobItems
 from elf.jobmaster.directory.job_spec import JobSpec, ballot_item, decode_job, is_another_trial
 from elf.jobmaster.directory.known_schedule import schedule_item
@@ -37,7 +37,7 @@ from elf.jobmaster.master.master import Master
 from elf.srt.messages import changes as c
 from elf.srt.messages import messages as m
 from elf.srt.messages import results as r
-from elf.srt.messages.effects import Effect, Post, Send, Write
+from elf.srt.messages.effects import Effect, Notice, Post, Send, Write
 from elf.srt.messages.events import Cut
 from elf.srt.messages.ids import JobId, NodeId
 from elf.srt.messages.messages import Ballot, Item, Message
@@ -377,8 +377,11 @@ class JobSeat:
 
     def _on_change(self, source: NodeId, message: c.ChangeRequest, now: int) -> list[Effect]:
         """An operator's change. Without an answer, its agent sends it again."""
-        if self.master is None or not self._held.accepts(message.item):
+        if self.master is None:
             return []
+        if not self._held.accepts(message.item):
+            text = "a change of a job that came through this agent is ignored: its signature is not valid"
+            return [Notice(UNBELIEVED, text, source)]
         amendments = self.master.amendments
         is_taken = amendments.judge(decode_job(message.item))
         if is_taken is None:

@@ -4,23 +4,30 @@ An operator asks the agent of a host, whose directory says which version the job
 master, repeatedly. If it is refused, the operator makes it again from what the master told; one who expects a version gives up
 when the job has another one.
 
+Each verdict is entered into the audit list. Checked: at the end all agents hold the same list, with every verdict of an agent
+that has not ended since.
+
 Checked (rule Order*): where a version comes into force by the word of the master that took its change, it replaces the version
 that the change names; and no master takes two changes of one number.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from elf.agent.control.audit import AuditList, Request
 from elf.agent.control.changing import Submission
 from elf.agent.simulator.checks.oracle import Violation
 from elf.agent.simulator.mesh import Mesh, version_of
 from elf.agent.simulator.world.places import EPOCH_US, Actor
 from elf.errors import UsageError
+from elf.jobmaster.directory.audit import SLOTS, agent_of, decode_audited
 from elf.jobmaster.directory.changes import next_spec_number, rank_of
+from elf.jobmaster.directory.directory import Directory
 from elf.jobmaster.directory.job_items import JobItems
 from elf.jobmaster.directory.job_spec import JobSpec, Version, decode_job
 from elf.jobmaster.directory.versions import changed
@@ -28,7 +35,7 @@ from elf.jobmaster.log.entries import AnyEntry, ControlEntry, SpecRank
 from elf.jobmaster.log.job_state import JobState
 from elf.srt.messages.changes import ChangeReport
 from elf.srt.messages.ids import JobId, NodeId
-from elf.srt.messages.messages import Message
+from elf.srt.messages.messages import Item, Message
 
 if TYPE_CHECKING:
     from elf.agent.simulator.scenario.scenario import Change
@@ -55,6 +62,30 @@ class _Asking(msgspec.Struct):
     tries: int = 0
     spec: JobSpec | None = None
     submission: Submission | None = None
+    request: Request | None = None
+
+
+class _Host:
+    """An agent as its audit list needs it."""
+
+    def __init__(self, mesh: Mesh, actor: Actor) -> None:
+        self._world, self._actor = mesh.world, actor
+        self.life, self.entered = actor.life, list[Item]()
+
+    def clock_us(self) -> int:
+        return self._world.clock(self._actor)
+
+    def announce(self, item: Item) -> None:
+        self.entered.append(item)
+        self._world.put(self._actor, item)
+
+    def directory(self) -> Directory:
+        assert self._actor.node is not None
+        return self._actor.node.directory
+
+    def lasts(self) -> bool:
+        """Whether that agent has not ended since."""
+        return self._actor.node is not None and self._actor.life == self.life
 
 
 class Operators:
@@ -64,6 +95,7 @@ class Operators:
         self.taken = self.refused = self.outrun = 0
         self._mesh = mesh
         self._asking: list[_Asking] = []
+        self._auditing: list[_Host] = []
         self._numbers = 0
         self._made = dict.fromkeys(range(len(mesh.specs)), 0)
         self._signed: dict[SpecRank, JobSpec] = {}
@@ -133,6 +165,9 @@ class Operators:
         each.spec, each.tries = made, each.tries + 1
         self._signed[rank_of(made)] = made
         each.submission = Submission(made.id, each.number, made.item(), world.clock(each.host))
+        host = _Host(self._mesh, each.host)
+        self._auditing.append(host)
+        each.request = AuditList(host, host.directory, each.host.id).request(made, made.item())
         self._look(each, each.submission)
 
     def _look(self, each: _Asking, submission: Submission) -> None:
@@ -152,13 +187,16 @@ class Operators:
 
     def _told(self, each: _Asking, report: ChangeReport) -> None:
         assert each.spec is not None
+        assert each.request is not None
         if report.taken:
+            each.request.taken()
             self.taken += 1
             self._asking.remove(each)
             self._check_place(each.spec)
             self._mesh.world.start_job(each.host, each.spec)
             return
         self.refused += 1
+        each.request.refused(f"the job has version {report.version}")
         for item in report.items:
             self._mesh.world.start_job(each.host, decode_job(item))
         self._ask(each, report)
@@ -170,6 +208,20 @@ class Operators:
                 each.submission.step(source, message, self._mesh.world.clock(host))
 
     # Checks.
+
+    def unrest(self) -> str:
+        """Why agents do not hold the same audit list; "" if they do, and it has what was entered."""
+        entered = Counter(agent_of(item) for host in self._auditing if host.lasts() for item in host.entered)
+        nodes = [host.node for host in self._mesh.hosts if host.node is not None]
+        lists = {frozenset(node.directory.items("audit")) for node in nodes} if entered else set()
+        if len(lists) > 1:
+            return "agents hold different audit lists"
+        listed = Counter[NodeId]()
+        for item in next(iter(lists), ()):
+            listed[agent_of(item)] += decode_audited(item).times
+        if any(listed[agent] < min(count, SLOTS) for agent, count in entered.items()):
+            return "a verdict is not in the audit list"
+        return ""
 
     def _check_place(self, spec: JobSpec) -> None:
         """Raises Violation."""

@@ -152,7 +152,7 @@ class Run(Mesh):
                 wrong = self.oracle.unfinished(log, self.world.now_us, sink)
                 if wrong:
                     return wrong
-        return ""
+        return self.operators.unrest()
 
     def _not_in_force(self, spec: JobSpec) -> str:
         """Why the newest version is not in force; "" if it is, or if only the log has its change."""

@@ -7,7 +7,6 @@ checks whether the signer may make the item (`verify`).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Annotated, Literal
 
@@ -16,10 +15,12 @@ from msgspec import Meta
 from msgspec.structs import astuple
 
 from elf.errors import PeerError
+from elf.jobmaster.directory.audit import decode_audited
 from elf.jobmaster.directory.known_schedule import BALLOT_PARTS, body_of, decode_schedule, stamp_of
 from elf.jobmaster.directory.shared_plans import whole
 from elf.srt.messages.ids import NodeId, job_id, maker
 from elf.srt.messages.messages import COUNT_MAX, Ballot, Instance, Item, Micros
+from elf.srt.messages.patterns import PATTERNS_MAX, is_named
 
 BODY_BYTES_MAX = 1 << 20  # a plan is a few KiB; 16 versions of 64 KiB fit
 VERSIONS_MAX = 64
@@ -59,9 +60,6 @@ class Change(msgspec.Struct, frozen=True, array_like=True, gc=False):
     former: Annotated[str, Meta(max_length=64)] = ""
 
 
-PATTERNS_MAX = 16
-
-
 class Trial(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What makes a job a trial: it is compared with version `version` of the job `of`. agents: patterns of names, as a shell has
     them (`*`, `?`, `[…]`); only agents whose names match one take part; none: all do. until_us: then it ends by itself, by the
@@ -71,11 +69,6 @@ class Trial(msgspec.Struct, frozen=True, array_like=True, gc=False):
     version: Annotated[str, Meta(min_length=1, max_length=64)]
     agents: Annotated[tuple[Name, ...], Meta(max_length=PATTERNS_MAX)]
     until_us: Number
-
-
-def is_named(agent: str, patterns: Sequence[str]) -> bool:
-    """Whether an agent's name matches one of the patterns; without patterns, always. O(patterns)."""
-    return not patterns or any(fnmatchcase(agent, pattern) for pattern in patterns)
 
 
 class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -216,6 +209,18 @@ def decode_job(item: Item) -> JobSpec:
     return spec
 
 
+HIDDEN = "~"
+"""In the names of hidden jobs, after that of the job whose change they try. Users cannot give such names."""
+
+
+def jobs_of(item: Item) -> tuple[str, ...]:
+    """Names of the jobs that a "job" item is about: its signer must have the right to all of them. A trial is about the job whose
+    change it tries. Raises PeerError."""
+    spec = decode_job(item)
+    name = spec.name.partition(HIDDEN)[0]
+    return (name,) if spec.trial is None else (name, spec.trial.of)
+
+
 def decode_agent(item: Item) -> AgentAdvert:
     """The advert of an "agent" item. Raises PeerError like `decode_job`."""
     advert = body_of(item, AgentAdvert, BODY_BYTES_MAX)
@@ -267,4 +272,5 @@ _READERS: dict[str, Callable[[Item], object]] = {
     "ballot": ballot_of,
     "schedule": decode_schedule,
     "lost": decode_lost,
+    "audit": decode_audited,
 }

@@ -46,7 +46,7 @@ def shared(versions: Sequence[Parts]) -> list[Parts]:
     out = []
     for version in reversed(versions):
         digest, data, text = version
-        bare, values = _parted(data)
+        bare, values = parted(data)
         base = bases.setdefault(bare, version)
         if values and text and base is not version:
             data = MAGIC + _encoder.encode(_Values(base[0], values))
@@ -66,7 +66,7 @@ def whole(versions: tuple[Parts, ...]) -> tuple[Parts, ...]:
 
 
 @lru_cache(maxsize=256)
-def _parted(data: bytes) -> tuple[bytes, tuple[tuple[str, bool | int | float | str], ...]]:
+def parted(data: bytes) -> tuple[bytes, tuple[tuple[str, bool | int | float | str], ...]]:
     """A plan without the values of its parameters, and these."""
     try:
         plan = plan_of(data)

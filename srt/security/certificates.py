@@ -7,22 +7,27 @@
 A certificate is sent as a *proof*: magic, the authority's signature, the certificate's bytes. The authority's public key suffices
 to verify it, offline. The authority revokes certificates with revocations, which spread like other items.
 
+A certificate has version 1, or version 2 if it narrows an operator's rights to patterns of job names. The authority's signature
+covers the version, so a narrowed certificate cannot be passed off as one of version 1, whose readers would ignore the patterns.
+
 Only `Keys` and `Authority` contain secrets, and their `repr` shows none.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from hashlib import blake2b
 from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
+from msgspec.structs import astuple
 
 from elf.errors import PeerError
 from elf.srt.messages.bounded import put_last
 from elf.srt.messages.ids import NodeId, node_id
+from elf.srt.messages.patterns import PATTERNS_MAX, is_named
 from elf.srt.messages.typed import parse
 from elf.srt.security.pairs import (
     KEY_BYTES,
@@ -36,9 +41,12 @@ from elf.srt.security.pairs import (
 )
 
 SERIAL_BYTES = 16
-MAGIC = b"ELFC\x01"
-PROOF_BYTES_MAX = 512
-"""Magic 5, signature 64, and a certificate of at most 64 for the name, 80 for keys and serial, and 30 for the rest."""
+MAGIC, MAGIC_2 = b"ELFC\x01", b"ELFC\x02"
+CONTEXTS = {MAGIC: b"elf certificate", MAGIC_2: b"elf certificate 2"}
+JOB_PATTERN = r"^[!-~]{1,64}\Z"
+PROOF_BYTES_MAX = 1600
+"""Magic 5, signature 64, and a certificate of at most 64 for the name, 80 for keys and serial, 16 * 66 for patterns of jobs, and
+30 for the rest."""
 SKEW_S = 3600
 """How far the clocks of hosts may differ before a certificate or a signature seems to be from the future."""
 DAY_S = 86_400
@@ -61,11 +69,12 @@ class TrustError(PeerError):
         self.reason = reason
 
 
-Reason = Literal["garbled", "forged", "expired", "early", "revoked", "role", "identity"]
+Reason = Literal["garbled", "forged", "expired", "early", "revoked", "role", "identity", "jobs"]
 
 
 class Certificate(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What the authority certifies about one holder of keys. Public. `signing_public` of a reader is empty: it signs nothing."""
+    """What the authority certifies about one holder of keys. Public. `signing_public` of a reader is empty: it signs nothing.
+    jobs: patterns of the names of those jobs that an operator may change; none: all."""
 
     name: Annotated[str, Meta(pattern=NAME_PATTERN)]
     role: Role
@@ -74,11 +83,27 @@ class Certificate(msgspec.Struct, frozen=True, array_like=True, gc=False):
     serial: Serial
     not_before_s: Seconds
     not_after_s: Seconds
+    jobs: Annotated[tuple[Annotated[str, Meta(pattern=JOB_PATTERN)], ...], Meta(max_length=PATTERNS_MAX)] = ()
 
     @property
     def id(self) -> NodeId:
         """The id of the node that holds the CURVE key."""
         return node_id(self.curve_public)
+
+    @property
+    def jobs_text(self) -> str:
+        """The jobs that an operator may change, for people."""
+        return ", ".join(self.jobs) or "all"
+
+    def check_jobs(self, names: Iterable[str]) -> None:
+        """Raises TrustError unless this operator may change the jobs of these names."""
+        for name in names:
+            if not is_named(name, self.jobs):
+                raise TrustError(
+                    "jobs",
+                    f"{self.name!r} may not change job {name!r}, only jobs named {self.jobs_text}; sign it with keys of an "
+                    "operator who may, or issue some: elf keys issue NAME --role operator --jobs PATTERN",
+                )
 
 
 class Keys:
@@ -139,7 +164,7 @@ def _read(
 ) -> Certificate:
     certificate = parse_proof(proof)
     signature, body = _parts(proof)
-    if not is_sealed(authority, b"elf certificate", body, signature):
+    if not is_sealed(authority, CONTEXTS[proof[: len(MAGIC)]], body, signature):
         raise TrustError(
             "forged",
             f"the certificate of {certificate.name!r} is not signed by this mesh's authority; "
@@ -150,7 +175,7 @@ def _read(
 
 def parse_proof(proof: bytes) -> Certificate:
     """The certificate in a proof, not verified. Raises TrustError if it is malformed. O(1): bounded."""
-    if len(proof) > PROOF_BYTES_MAX or proof[: len(MAGIC)] != MAGIC:
+    if len(proof) > PROOF_BYTES_MAX or proof[: len(MAGIC)] not in CONTEXTS:
         raise TrustError(
             "garbled", "no certificate of a version that this agent reads; update the older side"
         )
@@ -160,6 +185,12 @@ def parse_proof(proof: bytes) -> Certificate:
         raise TrustError("garbled", f"a certificate cannot be read: {error}") from error
     if len(certificate.signing_public) != (0 if certificate.role == "reader" else KEY_BYTES):
         raise TrustError("garbled", f"the certificate of {certificate.name!r} lacks the keys of its role")
+    is_narrowed = proof[: len(MAGIC)] == MAGIC_2
+    if is_narrowed != bool(certificate.jobs) or (is_narrowed and certificate.role != "operator"):
+        raise TrustError(
+            "garbled",
+            f"the certificate of {certificate.name!r} has patterns of jobs that do not fit its role or version",
+        )
     return certificate
 
 
@@ -257,27 +288,46 @@ class Authority:
         """The authority's secret, for its file only."""
         return self._pair.secret[:KEY_BYTES]
 
-    def issue(self, name: str, role: Role, now_s: int, days: int = 365, address: str = "") -> Keys:
-        """New keys, valid for `days` and since an hour ago (clocks differ). Raises TrustError for an invalid name."""
+    def issue(
+        self,
+        name: str,
+        role: Role,
+        now_s: int,
+        days: int = 365,
+        address: str = "",
+        jobs: tuple[str, ...] = (),
+    ) -> Keys:
+        """New keys, valid for `days` and since an hour ago (clocks differ). Raises TrustError for an invalid name or pattern."""
         curve = curve_pair()
         seed = b"" if role == "reader" else os.urandom(KEY_BYTES)
         signing = signing_pair(seed).public if seed else b""
-        proof = self.certify(name, role, curve.public, signing, now_s, days)
+        proof = self.certify(name, role, curve.public, signing, now_s, days, jobs)
         return Keys(self.public, proof, curve.secret, seed, address)
 
     def renew(self, keys: Keys, now_s: int, days: int = 365) -> Keys:
-        """The same keys, and so the same node id, with a new certificate."""
+        """The same keys, and so the same node id and rights, with a new certificate."""
         old = keys.certificate
-        proof = self.certify(old.name, old.role, old.curve_public, old.signing_public, now_s, days)
+        proof = self.certify(old.name, old.role, old.curve_public, old.signing_public, now_s, days, old.jobs)
         return Keys(self.public, proof, keys.curve_secret, keys.signing_seed, keys.address)
 
-    def certify(self, name: str, role: Role, curve: bytes, signing: bytes, now_s: int, days: int) -> bytes:
+    def certify(
+        self,
+        name: str,
+        role: Role,
+        curve: bytes,
+        signing: bytes,
+        now_s: int,
+        days: int,
+        jobs: tuple[str, ...] = (),
+    ) -> bytes:
         """The proof of a new certificate for those public keys."""
-        certificate = Certificate(
-            name, role, curve, signing, os.urandom(SERIAL_BYTES), max(0, now_s - SKEW_S), now_s + days * DAY_S
-        )
-        body = msgspec.msgpack.encode(certificate)
-        proof = MAGIC + seal(self._pair.secret, b"elf certificate", body) + body
+        serial, since_s = os.urandom(SERIAL_BYTES), max(0, now_s - SKEW_S)
+        certificate = Certificate(name, role, curve, signing, serial, since_s, now_s + days * DAY_S, jobs)
+        magic, fields = MAGIC_2, astuple(certificate)
+        if not jobs:
+            magic, fields = MAGIC, fields[:-1]  # older agents read it too
+        body = msgspec.msgpack.encode(fields)
+        proof = magic + seal(self._pair.secret, CONTEXTS[magic], body) + body
         parse_proof(proof)  # sign nothing that others could not read
         return proof
 

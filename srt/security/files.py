@@ -99,6 +99,8 @@ def keys_lines(keys: Keys) -> list[str]:
         f"serial: {it.serial.hex()}",
         f"authority: {key_text(keys.authority)}",
     ]
+    if it.role == "operator":
+        lines.append(f"jobs: {it.jobs_text}")
     if it.role == "agent":
         lines.append(f"seed: {seed_line(keys.address or 'HOST:PORT', it)}")
     return lines

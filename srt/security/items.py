@@ -2,11 +2,12 @@
 
     kind      | signer                               | restriction
     ----------+--------------------------------------+-----------------------------------------------
-    "job"     | an operator                          |
+    "job"     | an operator                          | the operator's certificate names the job, or all jobs
     "agent"   | an agent                             | about itself: the item's name is the hash of its CURVE key
     "ballot"  | an agent                             | for itself: the ballot names it
     "schedule"| an agent                             | for itself: its ballot names it
     "lost"    | an agent                             | none: it is only for display
+    "audit"   | an agent                             | about itself: the item's name begins with the hash of its CURVE key
     "revoked" | the authority                        | the name is a certificate's serial
 
     signature = version(1) signed_s(8) signature(64) proof(the signer's; the authority needs none)
@@ -23,10 +24,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from hashlib import blake2b
 from time import time
+from typing import NamedTuple
 
 import msgspec
 
 from elf.errors import PeerError
+from elf.srt.messages.ids import ID_BYTES
 from elf.srt.messages.messages import Item
 from elf.srt.messages.revocation import Revocation
 from elf.srt.messages.typed import parse
@@ -48,7 +51,16 @@ from elf.srt.security.pairs import SIGNATURE_BYTES
 VERSION = 1
 CONTEXT = b"elf item"
 HEAD_BYTES = 1 + 8 + SIGNATURE_BYTES
-ROLE_OF = {"job": "operator", "agent": "agent", "ballot": "agent", "schedule": "agent", "lost": "agent"}
+ROLE_OF = {
+    "job": "operator",
+    "agent": "agent",
+    "ballot": "agent",
+    "schedule": "agent",
+    "lost": "agent",
+    "audit": "agent",
+}
+JobsOf = Callable[[Item], Iterable[str]]
+"""The names of the jobs that a "job" item is about. It may raise PeerError."""
 BALLOT_PARTS = {"ballot": 4, "schedule": 5}
 """Length of a stamp that begins with a ballot: the epoch, two halves of the node's id, the instance, and further parts."""
 
@@ -82,9 +94,9 @@ def _digest(item: Item, signed_s: int, serial: bytes) -> bytes:
     return blake2b(whole, digest_size=32).digest()
 
 
-def signer_of(trust: Trust, item: Item, now_s: int) -> Certificate | None:
+def signer_of(trust: Trust, item: Item, now_s: int, jobs_of: JobsOf) -> Certificate | None:
     """The certificate of an item's signer; None: the authority signed it, and its revocation is added to `trust`. Raises only
-    TrustError, whatever the bytes are.
+    TrustError, whatever the bytes are; for the reason "jobs" only if the item has that signer.
 
     Cheap checks come first, and signatures last: a forged item costs its reader at most 150 µs.
     """
@@ -104,7 +116,16 @@ def signer_of(trust: Trust, item: Item, now_s: int) -> Certificate | None:
     _check_seal(
         trust, certificate.signing_public, item, signed_s, signature, certificate.serial, certificate.name
     )
+    if certificate.jobs:
+        certificate.check_jobs(_jobs(jobs_of, item))
     return certificate
+
+
+def _jobs(jobs_of: JobsOf, item: Item) -> Iterable[str]:
+    try:
+        return jobs_of(item)
+    except PeerError as error:
+        raise TrustError("garbled", str(error)) from error
 
 
 def _split(item: Item) -> tuple[int, bytes, bytes]:
@@ -129,11 +150,20 @@ def _check_role(certificate: Certificate, item: Item) -> None:
             f"{certificate.name!r} signed a {item.kind} item as {certificate.role}; "
             + (f"sign it with keys of the role {role}" if role else "no role may sign this kind"),
         )
-    about = item.name if item.kind == "agent" else _ballot_node(item) if item.kind in BALLOT_PARTS else None
+    about = _node_of(item)
     if about is not None and about != certificate.id:
         raise TrustError(
             "identity", f"{certificate.name!r} signed a {item.kind} item of another node; check that host"
         )
+
+
+def _node_of(item: Item) -> bytes | None:
+    """The only node that may sign the item; None: any may."""
+    if item.kind in BALLOT_PARTS:
+        return _ballot_node(item)
+    if item.kind == "audit":
+        return item.name[:ID_BYTES]
+    return item.name if item.kind == "agent" else None
 
 
 def _ballot_node(item: Item) -> bytes:
@@ -164,12 +194,27 @@ def _check_revocation(trust: Trust, item: Item) -> None:
     trust.revoke(item.name, msgspec.msgpack.encode(item))
 
 
+class Signed(NamedTuple):
+    """Who signed an item, and when: the name and serial of the certificate, and seconds since 1970."""
+
+    name: str
+    serial: bytes
+    when_s: int
+
+
+def signed_of(item: Item) -> Signed:
+    """As the item's signature says; empty if there is none. Nothing is verified. O(1)."""
+    try:
+        when_s, _, proof = _split(item)
+        certificate = parse_proof(proof)
+    except TrustError:
+        return Signed("", b"", 0)
+    return Signed(certificate.name, certificate.serial, when_s)
+
+
 def serial_of(item: Item) -> bytes:
     """The serial of the certificate with which an item was signed; empty if there is none. Nothing is verified. O(1)."""
-    try:
-        return parse_proof(item.signature[HEAD_BYTES:]).serial
-    except TrustError:
-        return b""
+    return signed_of(item).serial
 
 
 class Notary:
@@ -178,24 +223,31 @@ class Notary:
     `refused`: counts of refused items, by reason. `last_refusal`: message about the last one. `clock_s`: seconds since 1970.
     """
 
-    def __init__(self, keys: Keys, trust: Trust, clock_s: Callable[[], float]) -> None:
+    def __init__(self, keys: Keys, trust: Trust, clock_s: Callable[[], float], jobs_of: JobsOf) -> None:
         self.trust = trust
         self.refused: Counter[str] = Counter()
         self.last_refusal = ""
-        self._keys, self._clock_s = keys, clock_s
+        self._keys, self._clock_s, self._jobs_of = keys, clock_s, jobs_of
 
     def sign(self, item: Item) -> Item:
         return sign_item(self._keys, item, int(self._clock_s()))
 
     def verify(self, item: Item) -> bool:
         """Whether to accept an item. An accepted revocation is applied from then on. Up to 150 µs."""
+        error = self.refusal(item)
+        if error is None:
+            return True
+        self.refused[error.reason] += 1
+        self.last_refusal = str(error)
+        return False
+
+    def refusal(self, item: Item) -> TrustError | None:
+        """Why the item is not accepted; None: it is."""
         try:
-            signer_of(self.trust, item, int(self._clock_s()))
+            signer_of(self.trust, item, int(self._clock_s()), self._jobs_of)
         except TrustError as error:
-            self.refused[error.reason] += 1
-            self.last_refusal = str(error)
-            return False
-        return True
+            return error
+        return None
 
     def is_revoked(self, item: Item) -> bool:
         """Whether an accepted item was signed under a certificate that has been revoked since. 2 µs."""

@@ -28,6 +28,7 @@ from elf.jobmaster.directory.job_spec import decode_agent, decode_job
 from elf.srt.messages.ids import NodeId, job_id, node_id
 from elf.srt.messages.messages import Contact, Item, StatusReport
 from elf.srt.messages.parameters import Parameters
+from elf.srt.security.certificates import TrustError
 
 SECOND = 1_000_000
 TRAFFIC = Traffic(lines_per_s=20.0)
@@ -55,11 +56,17 @@ class Hosted:
         assert self.actor.node is not None
         return self.actor.node
 
+    def refusal(self, item: Item) -> TrustError | None:
+        return None
+
     def clock_us(self) -> int:
         return self.world.clock(self.actor)
 
     def submit(self, item: Item) -> None:
         self.perform(self.node.put(item, self.clock_us()))
+
+    def announce(self, item: Item) -> None:
+        self.submit(self.node._sign(item))
 
     def describe(self, tell: StatusReport) -> StatusReport:
         return replace(tell, version="1.0", memory_bytes=1 << 20, memory_max=1 << 26)

@@ -11,10 +11,11 @@ from elf.agent.node.mesh_node import MeshNode
 from elf.agent.simulator.world.places import EPOCH_US, Actor
 from elf.agent.simulator.world.sources import VirtualSource
 from elf.agent.simulator.world.world import World
+from elf.jobmaster.directory.job_spec import jobs_of
 from elf.srt.messages.ids import NodeId
-from elf.srt.messages.messages import Contact
+from elf.srt.messages.messages import Contact, Item
 from elf.srt.messages.parameters import Parameters
-from elf.srt.security.certificates import Keys, Trust
+from elf.srt.security.certificates import Keys, Trust, TrustError
 from elf.srt.security.items import Notary
 from tests.rigs.hosted import SECOND, TRAFFIC, Hosted, Mesh
 
@@ -39,7 +40,7 @@ class SignedWorld(World):
 
     def _make_node(self, actor: Actor) -> MeshNode:
         keys = self.keys[actor.id]
-        notary = Notary(keys, Trust(keys.authority), lambda: self.clock(actor) / SECOND)
+        notary = Notary(keys, Trust(keys.authority), lambda: self.clock(actor) / SECOND, jobs_of)
         self.notaries[actor.id] = notary
         made = partial(MeshNode, sign=notary.sign, verify=notary.verify, is_revoked=notary.is_revoked)
         with patch("elf.agent.simulator.world.world.MeshNode", made):
@@ -48,6 +49,10 @@ class SignedWorld(World):
 
 class SignedHosted(Hosted):
     is_signed = True
+
+    def refusal(self, item: Item) -> TrustError | None:
+        assert isinstance(self.world, SignedWorld)
+        return self.world.notaries[self.actor.id].refusal(item)
 
 
 class SignedMesh(Mesh):

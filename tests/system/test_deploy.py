@@ -48,6 +48,7 @@ said() { sed -n "s/^$1=//p" $unit | sed "s:%d:/run/credentials:g"; }
 begin() {
     credential=$(said LoadCredential)
     install -D -m 400 "${credential#*:}" "/run/credentials/${credential%%:*}"
+    runtime=/run/$(said RuntimeDirectory); install -d "$runtime"; export RUNTIME_DIRECTORY=$runtime
     (export $(said Environment); $(said ExecStartPre) >/run/validated)
     (export $(said Environment); setsid $(said ExecStart) </dev/null >>/run/journal 2>&1 & echo $! >/run/pid)
 }
@@ -281,4 +282,8 @@ def test_the_commented_configuration_holds_every_key_of_a_mesh() -> None:
     assert loaded.mesh is not None
     assert [sink.name for sink in loaded.mesh.sinks] == ["lake"]
     told = path.read_text()
-    assert [key for key in ("advertise", "cpu_max", "metrics", "[mesh]", "[keys]") if key not in told] == []
+    assert [
+        key
+        for key in ("advertise", "cpu_max", "metrics", "control_group", "[mesh]", "[keys]")
+        if key not in told
+    ] == []

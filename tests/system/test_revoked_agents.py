@@ -9,6 +9,7 @@ import pytest
 
 from elf.agent.control import protocol as w
 from elf.agent.node import revoked
+from elf.jobmaster.directory.job_spec import jobs_of
 from elf.jobmaster.log.schedule import AFTER_ALL
 from elf.srt.messages.ids import NodeId, job_id
 from elf.srt.messages.messages import Contact, Item
@@ -88,7 +89,7 @@ class TestRevocation:
     def test_who_is_refused_for_it_is_shown_it(self) -> None:
         authority, keys, item = self.made("agent")
         trust = Trust(authority.public)
-        signer_of(trust, item, self.NOW_S)
+        signer_of(trust, item, self.NOW_S, jobs_of)
         with pytest.raises(Exception, match="revoked") as raised:
             trust.check(keys.proof, self.NOW_S)
         assert b"revoked" in raised.value.evidence  # type: ignore[attr-defined]

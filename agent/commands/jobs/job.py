@@ -19,7 +19,7 @@ from elf.agent.config.toml_values import read_duration, read_emit
 from elf.agent.control import protocol as w
 from elf.agent.control.socket import Control, socket_path
 from elf.errors import ConfigError, QueryError, UsageError
-from elf.jobmaster.directory.job_spec import JobSpec, decode_job
+from elf.jobmaster.directory.job_spec import JobSpec, decode_job, jobs_of
 from elf.srt.messages.messages import Item
 
 if TYPE_CHECKING:
@@ -299,7 +299,19 @@ def signed(spec: JobSpec, keys: Path | None, must: bool, what: str) -> Item:
         return spec.item()
     from elf.srt.security.items import sign_item
 
-    return sign_item(bundle, spec.item())
+    item = spec.item()
+    check_rights(bundle, jobs_of(item))
+    return sign_item(bundle, item)
+
+
+def check_rights(bundle: Keys, jobs: Sequence[str]) -> None:
+    """Raises UsageError if the holder of that bundle may not change jobs of these names, as every agent would refuse it."""
+    from elf.srt.security.certificates import TrustError
+
+    try:
+        bundle.certificate.check_jobs(jobs)
+    except TrustError as error:
+        raise UsageError(f"--keys: {error}; nothing was changed") from error
 
 
 def operator_keys(keys: Path | None, must: bool, what: str) -> Keys | None:

@@ -30,7 +30,7 @@ from elf.srt.codec.wire import decode, encode
 from elf.srt.link.rights import check_datagram
 from elf.srt.messages.effects import Effect, Notice, Read, Recall, Send, Write
 from elf.srt.messages.ids import JobId, NodeId, node_id
-from elf.srt.messages.messages import Contact, Line, Message
+from elf.srt.messages.messages import Contact, Item, Line, Message
 from elf.srt.messages.parameters import Parameters
 from elf.srt.messages.results import Put
 from elf.srt.overlay.routing import warm_tables
@@ -247,7 +247,12 @@ class World(Places):
         """Submit a job, or a new number of one, at this agent."""
         assert actor.node is not None
         self.notify("job", actor, spec)
-        self._perform(actor, actor.node.put(spec.item(), self.clock(actor)))
+        self.put(actor, spec.item())
+
+    def put(self, actor: Actor, item: Item) -> None:
+        """Put an item into the directory of this agent."""
+        assert actor.node is not None
+        self._perform(actor, actor.node.put(item, self.clock(actor)))
 
     def carry(self, actor: Actor, effects: Sequence[Effect]) -> None:
         """Perform effects of a reader at this host."""

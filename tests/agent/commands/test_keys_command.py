@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from elf.agent.config.authority_folder import AuthorityFolder
+from elf.jobmaster.directory.job_spec import jobs_of
 from elf.srt.security.certificates import Trust
 from elf.srt.security.files import load_keys, load_revocations
 from elf.srt.security.items import signer_of
@@ -122,6 +123,19 @@ def test_renewed_keys_are_the_same(elf: Shell) -> None:
     assert "another authority" in err
 
 
+def test_an_operators_jobs_are_shown_and_kept_when_the_keys_are_renewed(elf: Shell) -> None:
+    elf("init")
+    code, out, _ = elf("issue", "bob", "--role", "operator", "--jobs", "web-*", "--jobs", "db")
+    assert (code, facts(out)["jobs"]) == (0, "web-*, db")
+    assert facts(elf("issue", "ann", "--role", "operator")[1])["jobs"] == "all"
+    assert "jobs" not in facts(elf("issue", "web1", "--role", "agent")[1])
+    elf("renew", "bob.keys")
+    assert load_keys("bob.keys").certificate.jobs == ("web-*", "db")
+    assert facts(elf("show", "bob.keys")[1])["jobs"] == "web-*, db"
+    listed = [line.partition("  jobs: ")[2] for line in elf("show", "elf-authority")[1].splitlines()[1:]]
+    assert listed == ["web-*, db", "all", "", "web-*, db"]
+
+
 @pytest.mark.parametrize("by", ["name", "serial"])
 def test_revoking_takes_back_all_certificates_of_the_keys(elf: Shell, by: str) -> None:
     elf("init")
@@ -135,7 +149,7 @@ def test_revoking_takes_back_all_certificates_of_the_keys(elf: Shell, by: str) -
     assert "the mesh does not know of it yet" in out
     trust = Trust(before.authority)
     for item in load_revocations("elf-authority/revocations.toml"):
-        signer_of(trust, item, NOW)
+        signer_of(trust, item, NOW, jobs_of)
     assert trust.revoked == {before.certificate.serial, after.certificate.serial}
     code, _, err = elf("renew", "web1.keys")
     assert code == 2
@@ -160,6 +174,10 @@ def test_revoking_takes_back_all_certificates_of_the_keys(elf: Shell, by: str) -
         (("issue", "x", "--role", "agent", "--address", 'h:1"'), "give HOST:PORT"),
         (("issue", "x", "--role", "operator", "--address", "h:1"), "no node connects to an operator"),
         (("issue", "x", "--role", "agent", "--dir", "none"), "elf keys init --dir none"),
+        (("issue", "x", "--role", "agent", "--jobs", "web-*"), "--jobs: only operators change jobs"),
+        (("issue", "x", "--role", "operator", "--jobs", "a b"), "--jobs: expected at most 16 names"),
+        (("issue", "x", "--role", "operator", "--jobs", "x" * 65), "--jobs: expected at most 16 names"),
+        (("issue", "x", "--role", "operator", *["--jobs", "x"] * 17), "--jobs: expected at most 16 names"),
         (("revoke", "nobody"), "elf keys show elf-authority lists all"),
         (("renew", "text"), "not a bundle of keys"),
         (("init", "--dir", "text"), "text"),

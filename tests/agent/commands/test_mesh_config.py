@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from grp import getgrgid
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,16 @@ def test_little_is_needed_on_loopback() -> None:
     assert (mesh.seeds, mesh.bundle, mesh.parameters, mesh.sinks) == ((), None, Parameters(), ())
 
 
+def test_a_group_that_may_read_is_known_by_its_name() -> None:
+    name, number = getgrgid(0).gr_name, 0
+    mesh = read(TEXT.replace("cpu_max = 0.5", f'control_group = "{name}"')).mesh
+    assert mesh is not None
+    assert mesh.control_group == number
+    again = read().mesh
+    assert again is not None
+    assert again.control_group is None
+
+
 def test_without_listen_an_agent_is_its_own() -> None:
     text = (
         '[[source]]\nname = "access"\npath = "a"\n[[job]]\nname = "j"\nsql = "SELECT count(*) FROM access"\n'
@@ -119,6 +130,13 @@ def test_every_field_of_parameters_has_a_key_of_its_own() -> None:
         (KEY, KEY[:-1], ':6: [agent] seeds: expected seeds like "10.0.0.5:7070/KEY"'),
         ("cpu_max = 0.5", 'cpu_max = "much"', ":7: [agent] cpu_max: expected a number of cores"),
         ("cpu_max = 0.5", "cpu_max = 0", ":7: [agent] cpu_max: expected a number of cores"),
+        (
+            "cpu_max = 0.5",
+            'control_group = "no such"',
+            ':7: [agent] control_group: expected the name of a group of this host, like "adm" (getent group lists them), found '
+            '"no such"',
+        ),
+        ("cpu_max = 0.5", "control_group = 4", ":7: [agent] control_group: expected the name of a group"),
         ('flush = "100ms"', "flush = 100", ":11: [mesh] flush: expected a duration"),
         ('flush = "100ms"', 'flash = "100ms"', ":11: [mesh] flash: unknown key; did you mean flush?"),
         ('flush = "100ms"', 'flush = "40ms"', ":10: [mesh]: combine_max must stay below flush"),

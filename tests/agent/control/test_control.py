@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import stat
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from elf.agent.control import protocol as w
 from elf.agent.control import socket as c
 from elf.agent.control.service import wait_for_news
-from elf.agent.control.socket import Control, ControlServer, socket_path
+from elf.agent.control.socket import BUFFER_BYTES, READ_ONLY, READERS_MAX, Control, ControlServer, socket_path
 from elf.errors import ElfError, PeerError, UsageError
+from elf.srt.messages.messages import Item
 
 
 async def serve(request: w.AnyRequest) -> AsyncGenerator[w.Answer, None]:
@@ -35,8 +38,8 @@ async def serve(request: w.AnyRequest) -> AsyncGenerator[w.Answer, None]:
 class Running:
     """A server in a loop of its own thread."""
 
-    def __init__(self, path: Path) -> None:
-        self.path, self.server = path, ControlServer(path, serve)
+    def __init__(self, path: Path, group: int | None = None) -> None:
+        self.path, self.server = path, ControlServer(path, serve, group)
         self.loop = asyncio.new_event_loop()
         self.thread = threading.Thread(target=self.loop.run_forever)
         self.thread.start()
@@ -56,8 +59,8 @@ class Running:
 
 
 @contextmanager
-def running(path: Path) -> Iterator[Running]:
-    server = Running(path)
+def running(path: Path, group: int | None = None) -> Iterator[Running]:
+    server = Running(path, group)
     try:
         yield server
     finally:
@@ -220,15 +223,103 @@ def test_an_error_of_ours_is_reported_and_logged(at: Path, capfd: pytest.Capture
     assert "ZeroDivisionError: a bug" in capfd.readouterr().err
 
 
+class TestReaders:
+    """Who is neither root nor the agent's user: here everybody, since who connects is said to be user 7."""
+
+    @pytest.fixture
+    def at(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+        monkeypatch.setattr("elf.agent.control.socket._may_change", lambda writer: False)
+        with running(tmp_path / "control.sock") as server:
+            yield server.path
+
+    @pytest.mark.parametrize(
+        "request_",
+        [
+            w.JobGet("visits"),
+            w.JobList(),
+            w.JobWatch("visits"),
+            w.MeshStatus(),
+            w.MeshTree("visits"),
+            w.MeshAudit(),
+        ],
+    )
+    def test_they_read(self, at: Path, request_: w.Request) -> None:
+        with Control(at) as control:
+            assert isinstance(control.one(request_), w.Jobs | w.Published)
+
+    @pytest.mark.parametrize(
+        "request_",
+        [
+            w.JobPut(Item("job", b"x", (1,), b"")),
+            w.JobChange(Item("job", b"x", (1,), b"")),
+            w.Revoke(()),
+            w.MeshLeave(),
+        ],
+    )
+    def test_they_change_nothing(self, at: Path, request_: w.Request) -> None:
+        with Control(at) as control, pytest.raises(ElfError) as caught:
+            control.one(request_)
+        assert str(caught.value) == READ_ONLY
+        assert "only root and the user that runs this agent may change anything" in READ_ONLY
+
+    def test_every_request_is_one_or_the_other(self) -> None:
+        changing = {w.JobPut, w.JobChange, w.Revoke, w.MeshLeave}
+        assert set(get_args(w.AnyRequest)) - set(get_args(w.Reading)) == changing
+
+    def test_they_keep_nobody_out(self, at: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        with ExitStack() as stack:
+            for _ in range(READERS_MAX):
+                control = stack.enter_context(Control(at))
+                asked = control.ask(w.JobWatch("endless"))
+                next(asked)
+            with (
+                Control(at) as control,
+                pytest.raises(ElfError, match=f"^{READERS_MAX} commands are connected"),
+            ):
+                control.one(w.JobList())
+            monkeypatch.setattr("elf.agent.control.socket._may_change", lambda writer: True)
+            with Control(at) as control:
+                assert control.one(w.JobList()) == w.Jobs(())
+
+    def test_their_requests_are_small(self, at: Path) -> None:
+        large = w.JobPut(Item("job", b"x", (1,), bytes(BUFFER_BYTES)))
+        with Control(at) as control, pytest.raises(ElfError, match="does not know this request"):
+            control.one(large)
+
+
+def test_a_socket_is_opened_to_a_group_and_to_no_other(tmp_path: Path) -> None:
+    group = os.getgroups()[-1] if os.geteuid() else 4
+    with running(tmp_path / "plain.sock") as server:
+        assert stat.S_IMODE(server.path.stat().st_mode) == 0o600
+    with running(tmp_path / "control.sock", group) as server:
+        held = server.path.stat()
+        assert (stat.S_IMODE(held.st_mode), held.st_gid) == (0o660, group)
+        with Control(server.path) as control:
+            control.one(w.MeshLeave())  # by the agent's own user
+
+
+def test_a_group_that_the_agents_user_is_not_in_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def denied(path: Path, user: int, group: int) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr("os.chown", denied)
+    server = ControlServer(tmp_path / "control.sock", serve, 4)
+    with pytest.raises(PermissionError, match="no member of its control_group; add it"):
+        asyncio.run(server.start())
+
+
 class TestPath:
     def test_the_one_that_is_named_comes_first(self, tmp_path: Path) -> None:
         assert socket_path(tmp_path / "s", tmp_path / "elf.toml", {}) == tmp_path / "s"
         assert socket_path(tmp_path, tmp_path / "elf.toml", {}) == tmp_path / "control.sock"
 
-    def test_a_state_dir_that_others_may_not_enter_is_the_one(
+    def test_a_state_dir_that_others_may_not_enter_is_the_one_unless_there_is_one_for_them(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """So that the command names the permitted user."""
+        monkeypatch.setattr("elf.agent.control.socket.RUN_DIR", tmp_path / "run")
 
         def denied(path: Path) -> None:
             raise PermissionError(13, "Permission denied", str(path))
@@ -238,6 +329,9 @@ class TestPath:
         monkeypatch.setattr(Path, "lstat", denied)
         assert socket_path(None, config, {}) == tmp_path / "state" / "control.sock"
         assert socket_path(tmp_path / "nowhere", config, {}) == tmp_path / "nowhere"
+        (tmp_path / "run").mkdir()
+        (tmp_path / "run" / "control.sock").touch()
+        assert socket_path(None, config, {}) == tmp_path / "run" / "control.sock"
 
     def test_then_the_configured_state_dir_then_run(self, tmp_path: Path) -> None:
         config = tmp_path / "elf.toml"

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from elf.agent.config.config import parse
 from elf.agent.control.status import nodes_to_ask, status_of
@@ -19,7 +20,8 @@ from elf.agent.control.survey import Survey
 from elf.agent.host.host import Host
 from elf.agent.host.metrics import metrics
 from elf.agent.simulator.world.world import World
-from elf.jobmaster.directory.job_spec import AgentAdvert, decode_agent
+from elf.jobmaster.directory.audit import SLOTS, Audited, audit_item
+from elf.jobmaster.directory.job_spec import AgentAdvert, JobSpec, Version, decode_agent
 from elf.srt.codec.wire import encode
 from elf.srt.messages.addresses import key_text
 from elf.srt.messages.messages import (
@@ -263,6 +265,41 @@ def test_items_that_are_not_believed_are_counted_by_reason(tmp_path: Path) -> No
         held = directory.get("agent", two.b.keys.id)
         assert held is not None
         assert decode_agent(held).incarnation < 1 << 40
+
+    with_two(tmp_path, test)
+
+
+def test_a_job_outside_its_operators_rights_is_logged_with_what_to_do_and_audits_are_of_their_agent(
+    tmp_path: Path,
+) -> None:
+    async def test(two: Two) -> None:
+        keys = two.rig.keys("liar")
+        eve = AUTHORITY.issue("eve", "operator", NOW_S, jobs=("web-*",))
+        directory = two.a.host.node.directory
+        client = await two.proven(keys)
+
+        def send(item: Item) -> None:
+            place = directory._place(item.kind, item.name)
+            client.send(packet(encode(GossipItems(place, (item,), agents=directory._agents))))
+
+        def of(node: bytes, slot: int) -> Item:
+            made = audit_item(directory, node, Audited("stop", "db", 1, "v", "taken", "", "ann"), NOW_S)
+            return replace(made, name=node + bytes([slot]))
+
+        send(sign_item(eve, JobSpec("db", 1, "access", (Version("d", b"plan", "SELECT 1"),)).item(), NOW_S))
+        await until(lambda: two.a.figure("elf_items_refused_total", reason="jobs") == 1)
+        (line,) = two.a.lines("their signatures are not valid")
+        assert line.endswith(
+            "'eve' may not change job 'db', only jobs named web-*; sign it with keys of an operator who may, or issue some: elf "
+            "keys issue NAME --role operator --jobs PATTERN"
+        )
+        send(sign_item(keys, of(two.b.keys.id, 0), NOW_S))
+        await until(lambda: two.a.figure("elf_items_refused_total", reason="identity") == 1)
+        send(sign_item(keys, of(keys.id, SLOTS), NOW_S))
+        send(sign_item(keys, of(keys.id, SLOTS - 1), NOW_S))
+        await until(lambda: list(directory.items("audit")))
+        assert [item.name for item in directory.items("audit")] == [keys.id + bytes([SLOTS - 1])]
+        await two.keeps_working()
 
     with_two(tmp_path, test)
 

@@ -8,6 +8,7 @@ import pytest
 
 from elf.agent.simulator.run import Outcome, Run, simulate
 from elf.agent.simulator.scenario.scenario import SECOND, Change, Mode, Scenario
+from elf.jobmaster.directory import audit as audit_module
 from elf.jobmaster.directory import changes as changes_module
 from elf.jobmaster.directory.job_items import JobItems
 from elf.jobmaster.directory.job_spec import JobSpec
@@ -80,6 +81,12 @@ def test_each_side_of_a_partition_takes_a_change_and_history_says_which_one_is_l
 
 
 ORDER = (
+    Canary(
+        "Audit: an agent overwrites a request in its list only when its slots are full",
+        "it always takes the first slot",
+        *(audit_module, "_free_slot", always(0)),
+        *(meshes.operators, range(3)),
+    ),
     Canary(
         "Lane: nothing need be read again if no line that was reported is at or past the control line",
         "nothing is ever read again",

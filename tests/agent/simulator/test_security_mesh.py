@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from elf.agent.config.authority_folder import AuthorityFolder
+from elf.agent.control.protocol import JobPut
+from elf.agent.control.socket import Control
+from elf.agent.simulator.world.places import Actor
+from elf.errors import UsageError
+from elf.jobmaster.directory.directory import UNBELIEVED
 from elf.jobmaster.directory.job_spec import AgentAdvert
 from elf.jobmaster.log.schedule import AFTER_ALL
-from elf.srt.messages.effects import Notice
+from elf.srt.messages import changes as c
+from elf.srt.messages.effects import Notice, Route
 from elf.srt.messages.ids import job_id
 from elf.srt.messages.messages import Item
 from elf.srt.security.certificates import Keys
 from elf.srt.security.files import save_keys
-from elf.srt.security.items import revocation, sign_item
+from elf.srt.security.items import revocation, serial_of, sign_item
 from elf.typer_cli import main
 from tests.rigs.master_rig import spec_of
 from tests.rigs.mesh_lines import plan_of
@@ -69,6 +76,43 @@ def test_a_job_that_no_operator_signed_runs_nowhere(who: str, mesh: Still, tmp_p
     mesh.run(2)
     assert not any(host.node.seats for host in mesh.hosts)
     assert sum(mesh.notaries[0].refused.values()) == 1
+
+
+def test_an_agent_that_takes_a_job_outside_its_operators_rights_is_alone_with_it(mesh: Still) -> None:
+    """It is modified: every other agent refuses the item, and what it sends as a change, and names it."""
+    notices: list[tuple[str, bytes]] = []
+
+    def observe(at: int, what: str, actor: Actor | None, about: object) -> None:
+        if actor is not None and isinstance(about, Notice) and about.kind == UNBELIEVED:
+            notices.append((actor.name, about.peer))
+
+    mesh.world.observers.append(observe)
+    eve = mesh.authority.issue("eve", "operator", EPOCH_S, 365, "", ("web-*", "hit"))
+    bad = mesh.hosts[1]
+    bad.node.directory._verify = lambda item: True
+    bad.submit(mesh.job(eve))
+    mesh.run(4)
+    assert [host.node.directory.get("job", job_id("hits")) is not None for host in mesh.hosts] == [
+        host is bad for host in mesh.hosts
+    ]
+    for host, notary in zip(mesh.hosts, mesh.notaries, strict=True):
+        if host is not bad:
+            assert notary.refused["jobs"]
+            assert notary.last_refusal.startswith(
+                "'eve' may not change job 'hits', only jobs named web-*, hit; "
+            )
+            assert (host.actor.name, bad.node.id) in notices
+    mesh.hosts[0].submit(mesh.job(mesh.operator, number=2))
+    mesh.run(4)
+    assert mesh.masters("hits") == 1
+    notices.clear()
+    change = c.ChangeRequest(job_id("hits"), 1, mesh.job(eve, number=3))
+    (master,) = [host for host in mesh.hosts if host.node.seats[job_id("hits")].master is not None]
+    other = next(host for host in mesh.hosts if host not in (master, bad))
+    other.perform(other.node.carry([Route(change.job, change)], other.clock_us()))
+    mesh.run(1)
+    assert notices == [(master.actor.name, other.node.id)] or master is bad
+    assert mesh.operator.certificate.serial == serial_of(master.node.directory.get("job", job_id("hits")))  # type: ignore[arg-type]
 
 
 def test_a_job_ends_everywhere_when_its_operator_is_revoked_and_starts_under_another(mesh: Still) -> None:
@@ -157,7 +201,10 @@ def test_signed_items_that_cannot_be_decoded_are_harmless(mesh: Still) -> None:
     assert mesh.digests() == before
 
 
-def test_commands_sign_what_they_start(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands_sign_what_they_start(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("elf.srt.security.items.time", lambda: EPOCH_S)
     with SignedMesh(tmp_path, AuthorityFolder.make(tmp_path / "authority")) as mesh:
         agent = ("--agent", str(mesh.socket(0)))
         start = ("job", "start", "hits", "--sql", SQL, *agent)
@@ -165,3 +212,82 @@ def test_commands_sign_what_they_start(tmp_path: Path, capsys: pytest.CaptureFix
         assert "--keys" in capsys.readouterr().err
         save_keys(mesh.agents[0], tmp_path / "web0.keys")
         assert main([*start, "--keys", str(tmp_path / "web0.keys")]) != 0
+        eve = mesh.authority.issue("eve", "operator", EPOCH_S, 36_500, "", ("web-*",))
+        save_keys(eve, tmp_path / "eve.keys")
+        signed = ("--keys", str(tmp_path / "eve.keys"))
+        capsys.readouterr()
+        assert main([*start, *signed]) == 2
+        assert capsys.readouterr().err == (
+            "elf: --keys: 'eve' may not change job 'hits', only jobs named web-*; sign it with keys of an operator who may, or "
+            "issue some: elf keys issue NAME --role operator --jobs PATTERN; nothing was changed\n"
+        )
+        with Control(mesh.socket(0)) as control, pytest.raises(UsageError, match="only jobs named web-"):
+            control.one(
+                JobPut(sign_item(eve, spec_of(plan_of("1 second")).item(), EPOCH_S))
+            )  # a command that does not refuse early
+        start = ("job", "start", "web-hits", "--sql", SQL, *agent)
+        assert main([*start, *signed]) == 0
+        mesh.wait_served("web-hits")
+        folder = tmp_path / "jobs"
+        folder.mkdir()
+        for name in ("other", "web-hits"):
+            (folder / f"{name}.sql").write_text(SQL.replace("path", "method"))
+        capsys.readouterr()
+        assert main(["job", "apply", "-f", str(folder), *agent, *signed]) == 2
+        assert "'eve' may not change job 'other'" in capsys.readouterr().err
+        assert not any(host.node.directory.get("job", job_id("other")) for host in mesh.hosts)
+        trial = ("job", "try", "web-hits", "--sql", SQL.replace("path", "method"), "--windows", "1", *agent)
+        assert main([*trial, *signed]) == 0
+        assert main(["job", "promote", "web-hits", *agent, *signed]) == 0
+        assert main(["job", "stop", "web-hits", *agent, *signed]) == 0
+        mesh.wait_stopped("web-hits")
+        capsys.readouterr()
+        mesh.wait_for(
+            lambda: len({frozenset(host.node.directory.items("audit")) for host in mesh.hosts}) == 1
+        )
+        lists = []
+        for number in range(3):
+            assert main(["mesh", "audit", "--output", "json", "--agent", str(mesh.socket(number))]) == 0
+            lists.append(json.loads(capsys.readouterr().out))
+        assert lists[0] == lists[1] == lists[2]
+        serial = eve.certificate.serial.hex()
+        assert [(line["operator"], line["key"], line["agent"]) for line in lists[0]] == [
+            ("eve", serial, "web0") if line["what"] != "unsigned" else ("", "", "web0") for line in lists[0]
+        ]
+        assert [(line["job"], line["what"], line["outcome"]) for line in lists[0]] == [
+            ("hits", "start", "refused"),
+            ("web-hits", "start", "taken"),
+            ("web-hits", "try", "taken"),
+            ("web-hits", "promote", "taken"),
+            ("web-hits", "stop", "taken"),
+        ]
+        assert "'eve' may not change job 'hits'" in lists[0][0]["reason"]
+        unsigned = JobPut(spec_of(plan_of("1 second")).item())
+        for _ in range(2):
+            with Control(mesh.socket(2)) as control, pytest.raises(UsageError, match="must be signed"):
+                control.one(unsigned)
+        assert main(["mesh", "audit", "--output", "table", "--agent", str(mesh.socket(2))]) == 0
+        shown = capsys.readouterr().out.splitlines()
+        assert shown[0].split() == [
+            "when",
+            "operator",
+            "key",
+            "agent",
+            "job",
+            "change",
+            "version",
+            "outcome",
+            "reason",
+        ]
+        assert shown[-1].split()[2:] == [
+            "-",
+            "-",
+            "web2",
+            "-",
+            "unsigned",
+            "-",
+            "refused,",
+            "2",
+            "times",
+            "forged",
+        ]

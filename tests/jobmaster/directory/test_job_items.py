@@ -12,7 +12,6 @@ from elf.errors import PeerError
 from elf.jobmaster.directory.directory import Directory
 from elf.jobmaster.directory.job_items import JobItems
 from elf.jobmaster.directory.job_spec import (
-    PATTERNS_MAX,
     AgentAdvert,
     JobSpec,
     Trial,
@@ -23,6 +22,7 @@ from elf.jobmaster.directory.job_spec import (
 from elf.jobmaster.directory.known_schedule import schedule_item
 from elf.srt.messages.messages import NO_BALLOT, Line
 from elf.srt.messages.parameters import Parameters
+from elf.srt.messages.patterns import PATTERNS_MAX
 
 A, B = (bytes(15) + bytes([number]) for number in (1, 2))
 

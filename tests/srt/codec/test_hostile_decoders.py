@@ -18,6 +18,7 @@ from elf.agent.host.cell_types import check_pane
 from elf.cbt.frame import unpack
 from elf.errors import ElfError, PeerError, StateError
 from elf.jobmaster.delivery.states import PackedValues
+from elf.jobmaster.directory.audit import Audited, decode_audited
 from elf.jobmaster.directory.job_spec import (
     AgentAdvert,
     Change,
@@ -27,6 +28,7 @@ from elf.jobmaster.directory.job_spec import (
     decode_agent,
     decode_job,
     decode_lost,
+    jobs_of,
     lost_item,
 )
 from elf.jobmaster.directory.known_schedule import decode_schedule, schedule_item
@@ -130,7 +132,7 @@ CASES: dict[str, Case] = {
     "signature of an item": Case(
         [sign_item(KEYS, item("agent", b"x"), NOW_S).signature],
         lambda d: signer_of(
-            Trust(AUTHORITY.public), msgspec.structs.replace(item("agent", b"x"), signature=d), NOW_S
+            Trust(AUTHORITY.public), msgspec.structs.replace(item("agent", b"x"), signature=d), NOW_S, jobs_of
         ),
     ),
     "body of a job": Case(
@@ -152,6 +154,10 @@ CASES: dict[str, Case] = {
     "lost changes": Case(
         [lost_item(b"J" * 16, 2, Lost((Change(1, "v", "split", 5),))).body],
         lambda d: decode_lost(item("lost", d, (2, 1))),
+    ),
+    "audit": Case(
+        [msgspec.msgpack.encode(Audited("set", "visits", 7, "v", "refused", "no", "ann", bytes(16)))],
+        lambda d: decode_audited(Item("audit", bytes(17), (1,), d)),
     ),
     "plan": Case([encode_plan(plan_of())], decode_plan),
     "rows": Case(

@@ -14,11 +14,14 @@ from hypothesis import strategies as st
 from nacl.signing import SigningKey, VerifyKey
 
 from elf.srt.messages.ids import node_id
+from elf.srt.messages.patterns import PATTERNS_MAX
 from elf.srt.security import pairs
 from elf.srt.security.certificates import (
+    CONTEXTS,
     DAY_S,
     KNOWN_MAX,
     MAGIC,
+    MAGIC_2,
     PROOF_BYTES_MAX,
     SKEW_S,
     Authority,
@@ -197,6 +200,78 @@ class TestBytesOfOthers:
             with pytest.raises(TrustError) as caught:
                 parse_proof(MAGIC + bytes(64) + msgspec.msgpack.encode(bad))
             assert caught.value.reason == "garbled"
+
+
+class TestPatternsOfJobs:
+    BOB = AUTHORITY.issue("bob", "operator", NOW, jobs=("web-*", "db"))
+
+    def made(self, magic: bytes, **changes: object) -> bytes:
+        """A certificate of the authority with these values, as its secret could sign it under that version."""
+        body = msgspec.msgpack.encode(msgspec.structs.replace(self.BOB.certificate, **changes))
+        return magic + AUTHORITY.sign(body, CONTEXTS[magic]) + body
+
+    def test_a_narrowed_certificate_is_of_version_2_and_others_stay_as_they_were(self) -> None:
+        assert (self.BOB.proof[:5], OPERATOR.proof[:5], KEYS.proof[:5]) == (MAGIC_2, MAGIC, MAGIC)
+        assert Trust(AUTHORITY.public).check(self.BOB.proof, NOW).jobs == ("web-*", "db")
+        assert Trust(AUTHORITY.public).check(OPERATOR.proof, NOW).jobs == ()
+        assert len(msgspec.msgpack.decode(OPERATOR.proof[69:])) == 7, "older agents read it"
+
+    @pytest.mark.parametrize(
+        ("names", "refused"),
+        [
+            ((), None),
+            (("web-1", "db"), None),
+            (("web-",), None),
+            (("web",), "web"),
+            (("db", "dbs"), "dbs"),
+            (("",), ""),
+        ],
+    )
+    def test_each_job_must_match_a_pattern(self, names: tuple[str, ...], refused: str | None) -> None:
+        OPERATOR.certificate.check_jobs(names)
+        if refused is None:
+            self.BOB.certificate.check_jobs(names)
+            return
+        with pytest.raises(TrustError) as caught:
+            self.BOB.certificate.check_jobs(names)
+        assert caught.value.reason == "jobs"
+        assert str(caught.value) == (
+            f"'bob' may not change job {refused!r}, only jobs named web-*, db; sign it with keys of an operator who "
+            "may, or issue some: elf keys issue NAME --role operator --jobs PATTERN"
+        )
+
+    def test_renewing_keeps_them(self) -> None:
+        assert AUTHORITY.renew(self.BOB, NOW).certificate.jobs == ("web-*", "db")
+
+    def test_it_cannot_be_passed_off_as_one_without_patterns(self) -> None:
+        trust = Trust(AUTHORITY.public)
+        assert reason(trust, MAGIC + self.BOB.proof[5:]) == "garbled"
+        body = msgspec.msgpack.encode(msgspec.msgpack.decode(self.BOB.proof[69:])[:7])
+        for magic in (MAGIC, MAGIC_2):
+            assert reason(trust, magic + self.BOB.proof[5:69] + body) in ("forged", "garbled")
+        assert reason(trust, MAGIC_2 + OPERATOR.proof[5:]) == "garbled"
+
+    @pytest.mark.parametrize(
+        "jobs",
+        [("x",) * (PATTERNS_MAX + 1), ("x" * 65,), ("",), ("a b",), ("ü",), ("a\n",), ("x\x1b[31m",)],
+        ids=["too many", "too long", "empty", "space", "not ascii", "newline", "escape"],
+    )
+    def test_other_patterns_are_garbled_whoever_signed_them(self, jobs: tuple[str, ...]) -> None:
+        assert reason(Trust(AUTHORITY.public), self.made(MAGIC_2, jobs=jobs)) == "garbled"
+        with pytest.raises(TrustError):
+            AUTHORITY.issue("bob", "operator", NOW, jobs=jobs)
+
+    def test_only_operators_have_some(self) -> None:
+        assert Trust(AUTHORITY.public).check(self.made(MAGIC_2), NOW) == self.BOB.certificate
+        assert reason(Trust(AUTHORITY.public), self.made(MAGIC_2, role="agent")) == "garbled"
+        with pytest.raises(TrustError, match="do not fit its role"):
+            AUTHORITY.issue("web1", "agent", NOW, jobs=("web-*",))
+
+    def test_the_largest_fits(self) -> None:
+        jobs = tuple(f"{number:064}" for number in range(PATTERNS_MAX))
+        longest = AUTHORITY.issue("n" * 64, "operator", 2**31, days=36_500, jobs=jobs)
+        assert len(longest.proof) <= PROOF_BYTES_MAX
+        assert Trust(AUTHORITY.public).check(longest.proof, 2**31).jobs == jobs
 
 
 def test_what_a_signature_is_worth_is_found_out_once(monkeypatch: pytest.MonkeyPatch) -> None:

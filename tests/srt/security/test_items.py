@@ -9,14 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from elf.jobmaster.directory.audit import Audited, audit_item
 from elf.jobmaster.directory.directory import REFUSED_MAX, Directory
 from elf.jobmaster.directory.job_spec import (
     AgentAdvert,
     Change,
     JobSpec,
     Lost,
+    Trial,
     Version,
     ballot_item,
+    jobs_of,
     lost_item,
 )
 from elf.jobmaster.directory.known_schedule import schedule_item
@@ -60,12 +63,17 @@ def ballot(keys: Keys, epoch: int = 1) -> Item:
     return ballot_item(b"j" * 16, (epoch, keys.id))
 
 
+def audit(keys: Keys) -> Item:
+    held = Directory(Parameters(), lambda item: True, Random(0))
+    return audit_item(held, keys.id, Audited("start", "visits", 1, "d1", "taken"), NOW)
+
+
 LOST = lost_item(b"j" * 16, 2, Lost((Change(1, "v", "split", 5),)))
 
 
 def verify_item(believer: Trust, item: Item, now_s: int) -> bool:
     try:
-        signer_of(believer, item, now_s)
+        signer_of(believer, item, now_s, jobs_of)
     except TrustError:
         return False
     return True
@@ -73,20 +81,27 @@ def verify_item(believer: Trust, item: Item, now_s: int) -> bool:
 
 def reason(item: Item, now_s: int = NOW, believer: Trust | None = None) -> str:
     with pytest.raises(TrustError) as caught:
-        signer_of(believer or trust(), item, now_s)
+        signer_of(believer or trust(), item, now_s, jobs_of)
     assert not verify_item(believer or trust(), item, now_s)
     return caught.value.reason
 
 
 @pytest.mark.parametrize(
     ("keys", "item"),
-    [(ANN, job()), (WEB1, advert(WEB1)), (WEB1, ballot(WEB1)), (WEB1, schedule(WEB1)), (WEB2, LOST)],
-    ids=["job", "agent", "ballot", "schedule", "lost"],
+    [
+        (ANN, job()),
+        (WEB1, advert(WEB1)),
+        (WEB1, ballot(WEB1)),
+        (WEB1, schedule(WEB1)),
+        (WEB2, LOST),
+        (WEB1, audit(WEB1)),
+    ],
+    ids=["job", "agent", "ballot", "schedule", "lost", "audit"],
 )
 def test_an_authorised_signer_is_accepted(keys: Keys, item: Item) -> None:
     signed = sign_item(keys, item, NOW)
     assert msgspec.structs.replace(signed, signature=b"") == item
-    assert signer_of(trust(), signed, NOW) == keys.certificate
+    assert signer_of(trust(), signed, NOW, jobs_of) == keys.certificate
     assert verify_item(trust(), signed, NOW)
     assert serial_of(signed) == keys.certificate.serial
 
@@ -102,6 +117,9 @@ def test_an_authorised_signer_is_accepted(keys: Keys, item: Item) -> None:
         (ANN, schedule(WEB1), "role"),
         (ANN, LOST, "role"),
         (WEB2, schedule(WEB1), "identity"),
+        (ANN, audit(WEB1), "role"),
+        (WEB2, audit(WEB1), "identity"),
+        (WEB1, Item("agent", WEB1.id + b"x", (1,), b""), "identity"),
         (ANN, Item("secrets", b"x", (1,), b""), "role"),
     ],
 )
@@ -183,6 +201,62 @@ class TestRevocation:
         assert reason(msgspec.structs.replace(made, name=b"short")) == "garbled"
 
 
+class TestJobsOfAnOperator:
+    """What an operator may change whose certificate names `web-*` and `db`."""
+
+    EVE = AUTHORITY.issue("eve", "operator", NOW, jobs=("web-*", "db"))
+
+    def trial(self, name: str, of: str) -> Item:
+        trial = Trial(of, "d1", (), NOW * 1_000_000)
+        return JobSpec(name, 1, "access", (Version("d2", b"plan", "SELECT 1"),), trial=trial).item()
+
+    @pytest.mark.parametrize(
+        ("item", "is_allowed"),
+        [
+            (job(1, "web-1"), True),
+            (job(7, "db"), True),
+            (job(1, "visits"), False),
+            (job(1, "dbs"), False),
+            (job(1, "db~try1"), True),
+            (job(1, "visits~web-1"), False),
+        ],
+    )
+    def test_jobs_by_name(self, item: Item, is_allowed: bool) -> None:
+        signed = sign_item(self.EVE, item, NOW)
+        if is_allowed:
+            assert signer_of(trust(), signed, NOW, jobs_of) == self.EVE.certificate
+        else:
+            assert reason(signed) == "jobs"
+
+    @pytest.mark.parametrize(
+        ("name", "of", "is_allowed"),
+        [
+            ("db~try1", "db", True),
+            ("web-1~now4", "web-1", True),
+            ("visits~try1", "visits", False),
+            ("visits", "db", False),
+            ("visits~try1", "db", False),
+            ("web-1~try1", "visits", False),
+        ],
+    )
+    def test_a_trial_is_of_the_job_whose_change_it_tries(self, name: str, of: str, is_allowed: bool) -> None:
+        assert verify_item(trust(), sign_item(self.EVE, self.trial(name, of), NOW), NOW) == is_allowed
+
+    def test_who_only_claims_to_be_her_is_a_forger(self) -> None:
+        signed = sign_item(self.EVE, job(), NOW)
+        assert reason(msgspec.structs.replace(signed, stamp=(9,))) == "forged"
+
+    def test_what_is_no_job_is_garbled(self) -> None:
+        assert reason(sign_item(self.EVE, Item("job", b"j" * 16, (1,), b"\xc1"), NOW)) == "garbled"
+
+    def test_a_notary_says_what_to_do(self) -> None:
+        one = notary()
+        assert one.verify(sign_item(self.EVE, job(1, "db"), NOW))
+        assert not one.verify(sign_item(self.EVE, job(), NOW))
+        assert one.refused == {"jobs": 1}
+        assert "elf keys issue NAME --role operator --jobs PATTERN" in one.last_refusal
+
+
 SIGNED = (
     sign_item(ANN, job(), NOW),
     sign_item(WEB1, advert(WEB1), NOW),
@@ -229,7 +303,7 @@ def directory(notary: Notary, seed: int = 0) -> Directory:
 
 
 def notary(keys: Keys = WEB1) -> Notary:
-    return Notary(keys, trust(), lambda: NOW)
+    return Notary(keys, trust(), lambda: NOW, jobs_of)
 
 
 class TestDirectory:
@@ -315,6 +389,21 @@ REVOCATION = (
 )
 
 
+NARROWED = (
+    "454c464302be01627f9f2b2049c3e563f385078d104766a279050275d6f5c506aa22a145bfce0891259c6ce98fe39230234d"
+    "a3aaeea91ceabaa4df27cd874ed00f749f240998a3616e6ea86f70657261746f72c420636363636363636363636363636363"
+    "6363636363636363636363636363636363c420c86d01ad8b2fb694b22ff60e3c9d9e7ed90db5604772b74450d40913b9a9cb"
+    "afc41073737373737373737373737373737373ce6b49c3f0ce6d2b058092a57765622d2aa26462"
+)
+
+
+def test_a_narrowed_certificate_of_long_ago_is_still_believed() -> None:
+    """Golden bytes of the second version."""
+    held = trust().check(bytes.fromhex(NARROWED), NOW)
+    assert (held.name, held.role, held.jobs) == ("ann", "operator", ("web-*", "db"))
+    assert held.serial == b"s" * 16
+
+
 def test_what_was_signed_long_ago_is_still_believed() -> None:
     """Golden bytes of the first version: a certificate, an item that its holder signed, and its revocation."""
     believer = trust()
@@ -328,8 +417,8 @@ def test_what_was_signed_long_ago_is_still_believed() -> None:
     assert held.id.hex() == "faa8ea8f21a617a30ad0b8ebc45daf58"
     assert held.serial.hex() == "2695140c8d2399f1c1815b7574e4ee16"
     item = Item("agent", held.id, (1, 2), b"body", bytes.fromhex(SIGNATURE + PROOF))
-    assert signer_of(believer, item, NOW + 100) == held
+    assert signer_of(believer, item, NOW + 100, jobs_of) == held
     body = bytes.fromhex("92a477656231ce6b49d2c8")
     revoked = Item("revoked", held.serial, (NOW + 200,), body, bytes.fromhex(REVOCATION))
-    assert signer_of(believer, revoked, NOW) is None
+    assert signer_of(believer, revoked, NOW, jobs_of) is None
     assert believer.revoked == {held.serial}

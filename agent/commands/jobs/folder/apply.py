@@ -18,7 +18,16 @@ from msgspec.structs import replace
 from elf.agent.commands.jobs.change import TRIES_MAX, send_change
 from elf.agent.commands.jobs.folder.files import jobs_of, label_of
 from elf.agent.commands.jobs.folder.steps import Action, Step, step_of, stops, too_many
-from elf.agent.commands.jobs.job import compiled, connect, held_job, operator_keys, put_job, signed, stopped
+from elf.agent.commands.jobs.job import (
+    check_rights,
+    compiled,
+    connect,
+    held_job,
+    operator_keys,
+    put_job,
+    signed,
+    stopped,
+)
 from elf.agent.commands.mesh_text import as_json, time_text
 from elf.agent.commands.process.streams import say
 from elf.agent.control import protocol as w
@@ -120,8 +129,11 @@ def _check(apply: Apply, todo: Todo) -> None:
     """Raises UsageError for what would be refused later, when some of it was done."""
     if todo.refusal and not apply.yes:
         raise UsageError(f"{todo.refusal}; nothing was done")
-    if todo.must_sign and any(step.action != "unchanged" for step in todo.steps):
-        operator_keys(apply.keys, must=True, what="change")
+    changed = [step.name for step in todo.steps if step.action != "unchanged"]
+    if changed:
+        keys = operator_keys(apply.keys, must=todo.must_sign, what="change")
+        if keys is not None:
+            check_rights(keys, changed)
 
 
 # Done.

@@ -22,12 +22,13 @@ from elf.agent.config import units
 from elf.agent.config.names import check_asked, is_name, unknown_job
 from elf.agent.control import protocol as w
 from elf.errors import UsageError
-from elf.jobmaster.directory.job_spec import NAME_MAX, PATTERNS_MAX, JobSpec, Trial, Version, decode_job
+from elf.jobmaster.directory.job_spec import HIDDEN, NAME_MAX, JobSpec, Trial, Version, decode_job
 from elf.jobmaster.directory.versions import meaning_of, parameter_texts, started, version_of
 from elf.jobmaster.log.schedule import plan_of
 from elf.jobmaster.plan.plan import Plan
+from elf.srt.messages.patterns import PATTERNS_MAX
 
-TRY, NOW = "~try", "~now"
+TRY, NOW = f"{HIDDEN}try", f"{HIDDEN}now"
 SLOTS = 4
 RUMOR_S, LOOK_S = 1.5, 0.1
 """How long, and how often, a command looks for a trial that may have been started at another agent."""
