@@ -270,15 +270,29 @@ class TrialLine(msgspec.Struct, frozen=True):
     until_us: int
 
 
+class Cost(msgspec.Struct, frozen=True):
+    """What a job costs the fleet. cpu_ms: milliseconds of a processor in a second; sent_bytes: up its tree in a second, over all
+    hops; held_bytes: of memory, with rows unpacked; each the sum over the agents. groups: the most in one pane of a cut, at any
+    agent. agents: how many have reported."""
+
+    job: str
+    cpu_ms: float
+    sent_bytes: int
+    groups: int
+    held_bytes: int
+    agents: int
+
+
 class Status(Answer, frozen=True, tag=True):
     """me: id of the agent that was asked. not_asked: members beyond the number that one status asks. problems: what is
-    wrong and what to do, a line each."""
+    wrong and what to do, a line each. costs: of all jobs, the most expensive first."""
 
     me: str
     members: tuple[Member, ...]
     problems: tuple[str, ...]
     not_asked: int = 0
     trials: tuple[TrialLine, ...] = ()
+    costs: tuple[Cost, ...] = ()
 
 
 AnyRequest = JobGet | JobPut | JobChange | JobList | JobWatch | Revoke | MeshStatus | MeshTree | MeshLeave

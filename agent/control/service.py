@@ -48,12 +48,11 @@ from elf.srt.messages.ids import JobId, NodeId, job_id
 from elf.srt.messages.messages import (
     Item,
     Message,
-    StatusReport,
-    StatusRequest,
     TreeReport,
     TreeRequest,
     node_of,
 )
+from elf.srt.messages.reports import StatusReport, StatusRequest
 
 NAMES_MAX = 1_000
 LEFT_MAX = 100

@@ -30,6 +30,7 @@ from elf.agent.disk.store import Store
 from elf.agent.host.allocator import resident_bytes
 from elf.agent.host.clock import Clock
 from elf.agent.host.identity import claim, own_key
+from elf.agent.host.job_costs import JobCosts
 from elf.agent.host.memory import LOOK_S, Memory
 from elf.agent.host.metrics import MetricsServer, health, metrics, unparsed_sources
 from elf.agent.host.notices import NoticeLog
@@ -48,7 +49,8 @@ from elf.jobmaster.log.log_codec import LOG
 from elf.jobmaster.log.stored import Stored
 from elf.srt.messages.effects import Notice, Read, Recall, Send, Write
 from elf.srt.messages.ids import JobId, NodeId, node_id
-from elf.srt.messages.messages import COUNT_MAX, LIFE_MAX, Contact, Failing, Item, Message, StatusReport
+from elf.srt.messages.messages import COUNT_MAX, LIFE_MAX, Contact, Item, Message
+from elf.srt.messages.reports import Failing, StatusReport
 from elf.srt.messages.typed import parse
 from elf.srt.security.certificates import Keys, Trust
 from elf.srt.security.items import Notary
@@ -94,6 +96,7 @@ class Host:
         self.peers = Peers()
         self.notice_log = NoticeLog(notices, self.peers.name_of)
         self.clock = Clock()
+        self.costs = JobCosts()
         self.reading = SourceThreads(self, self.mesh.cpu_max)
         self.sources = self.reading.sources
         self.node: MeshNode
@@ -147,7 +150,7 @@ class Host:
             )
             await self._begin(me, records)
             self.service = ControlService(self, lambda: OnDisk(folder))
-            self._look_at_memory()
+            self._look()
             await self._serve(stop)
         if self._failure is not None:
             raise self._failure
@@ -219,6 +222,7 @@ class Host:
         )
         self.peers.node = self.node
         self.node.seat_failed = self._seat_failed
+        self.node.charge = self.costs.charge
         if self.mesh.sinks:
             from elf.agent.host.sink_host import SinkHost
 
@@ -365,6 +369,7 @@ class Host:
             memory=self.memory.by_owner(self, self.budget),
             lag_bytes=sum(sum(source.lag_bytes().values()) for source in self.sources.values()),
             failing=self.failing(),
+            costs=self.costs.of(self.node.seats.values()),
             problems=tuple(problem[:500] for problem in self._problems()),
             files=marks({name: source.inodes for name, source in self.sources.items()}, boot_id()),
         )
@@ -387,10 +392,11 @@ class Host:
         found += unparsed_sources(self.sources)
         return found
 
-    def _look_at_memory(self) -> None:
+    def _look(self) -> None:
         if not self.is_over:
             self.memory.look(self, self.budget)
-            self._loop.call_later(LOOK_S, self._look_at_memory)
+            self.costs.look(time.monotonic(), self.node.sent_bytes)
+            self._loop.call_later(LOOK_S, self._look)
 
     def submit(self, item: Item) -> None:
         """Put an item into the directory, and perform the effects."""

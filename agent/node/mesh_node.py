@@ -57,6 +57,7 @@ from elf.srt.messages.events import Cut
 from elf.srt.messages.ids import JobId, NodeId
 from elf.srt.messages.messages import Contact, Item, Message, Routed
 from elf.srt.messages.parameters import Parameters
+from elf.srt.messages.reports import ENDED_MAX, StatusReport, StatusRequest
 from elf.srt.overlay.overlay import Overlay
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ ASKED_MAX = 3
 _OVERLAY = (m.Ping, m.Pong, m.ProbeFor, m.LeavesRequest, m.LeavesReport, m.JoinMesh, m.JoinReply)
 _GOSSIP = (m.GossipDigest, m.GossipItems)
 _FOR_SINKS = (r.Put, r.PutPart, r.LedgerRequest)
-_FOR_OPERATORS = (r.Shown, r.ShownPart, r.WatchReply, m.TreeReport, m.StatusReport, c.ChangeReport)
+_FOR_OPERATORS = (r.Shown, r.ShownPart, r.WatchReply, m.TreeReport, StatusReport, c.ChangeReport)
 """Answers to an operator at this host."""
 
 
@@ -129,7 +130,7 @@ class MeshNode(SeatedNode):
         """Gets messages for an operator at this host; it must not call back."""
         self.sink: Callable[[NodeId, Message], None] = lambda source, message: None
         """Gets messages for a sink that this agent serves; it must not call back."""
-        self.describe: Callable[[m.StatusReport], m.StatusReport] = lambda report: report
+        self.describe: Callable[[StatusReport], StatusReport] = lambda report: report
         """Adds what only the host knows: memory, lag, version, problems."""
         self.has_left = False
         """The mesh knows that this node leaves: the process may end."""
@@ -364,12 +365,12 @@ class MeshNode(SeatedNode):
             self.sink(source, message)
         elif kind in _FOR_OPERATORS:
             self.listener(source, message)
-        elif kind is m.StatusRequest:
+        elif kind is StatusRequest:
             self._do([Send(source, self.status(message.number, now))], now, out)  # type: ignore[attr-defined]
         else:
             self._to_seat(source, message, now, out)
 
-    def status(self, number: int, now: int) -> m.StatusReport:
+    def status(self, number: int, now: int) -> StatusReport:
         """This node's status. O(jobs)."""
         return self.describe(roles_of(self.seats.values(), number, now, self.failing(now), self._ended))
 
@@ -530,7 +531,7 @@ class MeshNode(SeatedNode):
     def _note_ended(self, peer: NodeId, now: int) -> None:
         """Record that a neighbour's process has ended. The oldest records are dropped: their jobs have another master by now."""
         self._ended.pop(peer, None)
-        while len(self._ended) >= m.ENDED_MAX:
+        while len(self._ended) >= ENDED_MAX:
             del self._ended[next(iter(self._ended))]
         self._ended[peer] = now
 

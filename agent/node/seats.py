@@ -49,6 +49,7 @@ from elf.srt.messages.effects import Effect, Notice, Post, Recall, Write
 from elf.srt.messages.ids import JobId, NodeId, closeness, short
 from elf.srt.messages.messages import Contact, Item
 from elf.srt.messages.parameters import Parameters
+from elf.srt.messages.reports import Failing
 from elf.srt.overlay.overlay import Overlay
 
 if TYPE_CHECKING:
@@ -95,6 +96,8 @@ class SeatedNode(LinkedNode):
         """Called with each exception of a seat, and whether its reason differs from the last one of that job."""
         self.served_anew: Callable[[JobId], None] = lambda job: None
         """Called as soon as this node learns that another master serves the job; it must not call this node."""
+        self.charge: Callable[[JobId | None], JobId | None] = lambda job: None
+        """Called where work for a job begins, with the job, and where it ends, with the answer to the former call."""
         self._rng, self._sign = rng, sign
         self._budget, self._sink_of = budget, sink_of
         self._stores_states = stores_states  # sinks of this mesh take the states of panes
@@ -130,6 +133,21 @@ class SeatedNode(LinkedNode):
         """Call a seat, perform its effects, and apply its changes. source: the sender, if the call is about a message."""
         if self.seats.get(seat.job) is not seat:
             return
+        former = self.charge(seat.job)
+        try:
+            self._guarded(seat, now, out, do, *about, source=source)
+        finally:
+            self.charge(former)
+
+    def _guarded(
+        self,
+        seat: JobSeat,
+        now: int,
+        out: list[Outer],
+        do: Callable[..., list[Effect]],
+        *about: Any,
+        source: NodeId | None,
+    ) -> None:
         try:
             effects = self._ready(seat.job, do(*about))
         except Exception as error:
@@ -512,7 +530,7 @@ class SeatedNode(LinkedNode):
         seats = [seat.spec for seat in self.seats.values()]
         return [*seats, *(vacancy.spec for vacancy in self.vacancies.values() if vacancy.is_vacant)]
 
-    def failing(self, now: int) -> tuple[m.Failing, ...]:
+    def failing(self, now: int) -> tuple[Failing, ...]:
         """Jobs that fail here, vacant ones first. A job that was changed or started again has not failed since."""
         failed = [vacancy for vacancy in self.vacancies.values() if vacancy.failures]
         listed = sorted(failed, key=lambda each: (not each.is_vacant, each.spec.name))

@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING
 
 from elf.srt.messages.effects import Effect
 from elf.srt.messages.ids import NodeId
-from elf.srt.messages.messages import NO_BALLOT, Ballot, Failing
+from elf.srt.messages.messages import NO_BALLOT, Ballot
+from elf.srt.messages.reports import Failing
 
 if TYPE_CHECKING:
     from elf.agent.node.job_seat import JobSeat

@@ -34,6 +34,7 @@ from elf.srt.messages import results as r
 from elf.srt.messages.bounded import put_last
 from elf.srt.messages.ids import ID_BYTES, MAKER_BYTES, JobId, NodeId
 from elf.srt.messages.messages import Ballot, Bundle, Count, Message, Schedule
+from elf.srt.messages.reports import StatusReport, StatusRequest
 from elf.srt.messages.roster import SLOTS_MAX
 from elf.srt.messages.typed import parse
 
@@ -112,8 +113,8 @@ KINDS = (
     Kind(82, r.Shown, 64 * MIB + SMALL),
     Kind(83, m.TreeRequest, SMALL),
     Kind(84, m.TreeReport, SMALL),
-    Kind(85, m.StatusRequest, SMALL),
-    Kind(86, m.StatusReport, SMALL),
+    Kind(85, StatusRequest, SMALL),
+    Kind(86, StatusReport, SMALL),
     Kind(87, r.ShownPart, 64 * MIB + SMALL),
     Kind(88, c.ChangeRequest, MIB + SMALL),
     Kind(89, c.ChangeReport, MIB + SMALL),

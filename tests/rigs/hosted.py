@@ -26,8 +26,9 @@ from elf.agent.simulator.world.world import PATHS, World
 from elf.cbt.budget import Budget
 from elf.jobmaster.directory.job_spec import decode_agent, decode_job
 from elf.srt.messages.ids import NodeId, job_id, node_id
-from elf.srt.messages.messages import Contact, Item, StatusReport
+from elf.srt.messages.messages import Contact, Item
 from elf.srt.messages.parameters import Parameters
+from elf.srt.messages.reports import StatusReport
 
 SECOND = 1_000_000
 TRAFFIC = Traffic(lines_per_s=20.0)

@@ -1,0 +1,95 @@
+"""What each job costs this agent: processor time, bytes sent up its tree, groups, memory.
+
+Processor time is that of the thread that does a job's work: the calls of its seat, with all that they send and write, and its
+part of reading the source (`elf.agent.work.spent`). What jobs share outside of that (the overlay, gossip, encryption, syncs of
+the disk) is charged to none. Figures of a second are means over the last ten.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping
+from time import thread_time_ns
+from typing import NamedTuple
+
+import numpy as np
+
+from elf.agent.host.memory import job_bytes
+from elf.agent.node.job_seat import JobSeat
+from elf.srt.messages.events import Cut
+from elf.srt.messages.ids import JobId
+from elf.srt.messages.reports import COSTS_MAX, JobCost
+
+LOOKS = 10
+"""Looks, a second each, over which means are taken."""
+
+
+class _Look(NamedTuple):
+    """Totals at one time. groups: the most in one pane of a cut since the look before."""
+
+    at_s: float
+    cpu_ns: Counter[JobId]
+    sent_bytes: Counter[JobId]
+    groups: Counter[JobId]
+
+
+class JobCosts:
+    """All jobs of one agent. `charge` is for one thread, that of the node. Memory: a few numbers for each job in the directory,
+    for each look."""
+
+    def __init__(self, clock_ns: Callable[[], int] = thread_time_ns) -> None:
+        """clock_ns: processor time of the calling thread, in nanoseconds."""
+        self.cpu_ns: Counter[JobId] = Counter()
+        """Processor time of each job, in this process."""
+        self._clock_ns = clock_ns
+        self._job: JobId | None = None
+        self._since_ns = 0
+        self._groups: Counter[JobId] = Counter()
+        self._looks: deque[_Look] = deque(maxlen=LOOKS + 1)
+
+    def charge(self, job: JobId | None) -> JobId | None:
+        """From now on this thread works for that job; None: for no job. Returns the job it worked for before."""
+        now_ns, former = self._clock_ns(), self._job
+        if former is not None:
+            self.cpu_ns[former] += now_ns - self._since_ns
+        self._job, self._since_ns = job, now_ns
+        return former
+
+    def spent(self, amounts: Iterable[tuple[JobId, int]]) -> None:
+        """Another thread has spent these nanoseconds for these jobs."""
+        for job, ns in amounts:
+            self.cpu_ns[job] += ns
+
+    def cut(self, job: JobId, cut: Cut) -> None:
+        """A job's source was cut. O(rows)."""
+        for part in cut.parts.values():
+            self._groups[job] = max(self._groups[job], most_in_a_pane(part.rows[0].pane))
+
+    def look(self, now_s: float, sent_bytes: Counter[JobId]) -> None:
+        """Note the totals. Call it every second. now_s: a clock that does not go back. sent_bytes: up each job's tree."""
+        self._looks.append(_Look(now_s, self.cpu_ns.copy(), sent_bytes.copy(), self._groups))
+        self._groups = Counter()
+
+    def of(self, seats: Iterable[JobSeat]) -> tuple[JobCost, ...]:
+        """The costs of these jobs, the most expensive first, at most `COSTS_MAX`."""
+        jobs = {seat.job: job_bytes(seat) for seat in seats if not seat.is_stopped}
+        costs = sorted(self._costs(jobs), key=lambda cost: (-cost.cpu_us, -cost.sent_bytes, cost.job))
+        return tuple(costs[:COSTS_MAX])
+
+    def _costs(self, jobs: Mapping[JobId, int]) -> Iterable[JobCost]:
+        if len(self._looks) < 2:
+            return
+        first, last = self._looks[0], self._looks[-1]
+        span_s = max(last.at_s - first.at_s, 1e-3)
+        for job, held in jobs.items():
+            cpu_us = int((last.cpu_ns[job] - first.cpu_ns[job]) / 1e3 / span_s)
+            sent = int((last.sent_bytes[job] - first.sent_bytes[job]) / span_s)
+            yield JobCost(job, cpu_us, sent, max(look.groups[job] for look in self._looks), held)
+
+
+def most_in_a_pane(panes: np.ndarray[tuple[int], np.dtype[np.int64]]) -> int:
+    """The most rows of one pane; panes: of each row, ascending. O(rows)."""
+    if not len(panes) or panes[0] == panes[-1]:
+        return len(panes)
+    bounds = np.flatnonzero(np.diff(panes)) + 1
+    return int(np.diff(np.concatenate(([0], bounds, [len(panes)]))).max())
