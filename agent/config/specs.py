@@ -15,6 +15,7 @@ import msgspec
 from elf.agent.config import units
 from elf.agent.config.names import NAME_EXPECTED, is_name
 from elf.errors import PeerError
+from elf.jobmaster.directory.limits import NO_LIMITS, Limits
 from elf.srt.messages.addresses import Address, parse_address
 from elf.srt.messages.parameters import Parameters
 
@@ -35,6 +36,7 @@ class MeshSection(msgspec.Struct, frozen=True):
 
     listen: port 0 takes a free one. advertise: its address for other agents; port 0: the port that was taken. cpu_max: cores that
     reading may use, or None. bundle: its keys, None with security "none". metrics: the address for Prometheus, or None.
+    limits: of every job here.
     """
 
     listen: Address
@@ -46,6 +48,7 @@ class MeshSection(msgspec.Struct, frozen=True):
     cpu_max: float | None = None
     metrics: Address | None = None
     sinks: tuple[SinkSection, ...] = ()
+    limits: Limits = NO_LIMITS
 
 
 def parameter_keys() -> dict[str, str]:

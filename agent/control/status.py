@@ -13,6 +13,7 @@ from elf.agent.control.shared_files import shared
 from elf.agent.control.survey import Survey
 from elf.agent.node.mesh_node import MeshNode
 from elf.jobmaster.directory.job_spec import AgentAdvert
+from elf.jobmaster.directory.limits import LIMIT
 from elf.srt.messages.ids import JobId, NodeId, short
 from elf.srt.messages.messages import TreeReport
 from elf.srt.messages.reports import StatusReport
@@ -209,8 +210,8 @@ def _failing(
     adverts: Mapping[NodeId, AgentAdvert], survey: Survey[StatusReport], jobs: Mapping[JobId, str]
 ) -> list[str]:
     return [
-        f"{failure.agent}: job {jobs.get(job, short(job))} {failure.text}. Its log has the traceback; other jobs "
-        "are not affected"
+        f"{failure.agent}: job {jobs.get(job, short(job))} {failure.text}. "
+        f"{'' if failure.reason.startswith(LIMIT) else 'Its log has the traceback; '}other jobs are not affected"
         for job, failures in failures_of(adverts, survey).items()
         for failure in failures
     ]

@@ -218,6 +218,7 @@ class Host:
             coded=LOG,
             has_room=self.transport.has_room,
             encoder=self.store.encoder,
+            caps=self.mesh.limits,
             **self._notary(),
         )
         self.peers.node = self.node
@@ -396,6 +397,8 @@ class Host:
         if not self.is_over:
             self.memory.look(self, self.budget)
             self.costs.look(time.monotonic(), self.node.sent_bytes)
+            for job, why in self.costs.over(self.node.seats.values()):
+                self.perform(self.node.over_limit(job, why, self.clock_us()))
             self._loop.call_later(LOOK_S, self._look)
 
     def submit(self, item: Item) -> None:

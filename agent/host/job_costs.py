@@ -14,12 +14,15 @@ from typing import NamedTuple
 
 import numpy as np
 
+from elf.agent.config.units import size_text
 from elf.agent.host.memory import job_bytes
 from elf.agent.node.job_seat import JobSeat
+from elf.jobmaster.directory.limits import Limits
 from elf.srt.messages.events import Cut
 from elf.srt.messages.ids import JobId
 from elf.srt.messages.reports import COSTS_MAX, JobCost
 
+WAY_OUT = "group by fewer values, or start it with another limit"
 LOOKS = 10
 """Looks, a second each, over which means are taken."""
 
@@ -45,6 +48,7 @@ class JobCosts:
         self._job: JobId | None = None
         self._since_ns = 0
         self._groups: Counter[JobId] = Counter()
+        self._over_s: dict[JobId, float] = {}  # when a job passed a limit last
         self._looks: deque[_Look] = deque(maxlen=LOOKS + 1)
 
     def charge(self, job: JobId | None) -> JobId | None:
@@ -70,6 +74,20 @@ class JobCosts:
         self._looks.append(_Look(now_s, self.cpu_ns.copy(), sent_bytes.copy(), self._groups))
         self._groups = Counter()
 
+    def over(self, seats: Iterable[JobSeat]) -> list[tuple[JobId, str]]:
+        """Jobs whose means are above their limits, and why. A job that was named here is measured anew from then on."""
+        found = []
+        last = self._looks[-1]
+        for seat in seats:
+            since_s = self._over_s.get(seat.job, 0.0)
+            if len(self._looks) <= LOOKS or self._looks[0].at_s < since_s or seat.is_stopped:
+                continue
+            (cost,) = self._costs({seat.job: 0})
+            if why := passed(cost, seat.limits):
+                self._over_s[seat.job] = last.at_s
+                found.append((seat.job, why))
+        return found
+
     def of(self, seats: Iterable[JobSeat]) -> tuple[JobCost, ...]:
         """The costs of these jobs, the most expensive first, at most `COSTS_MAX`."""
         jobs = {seat.job: job_bytes(seat) for seat in seats if not seat.is_stopped}
@@ -85,6 +103,16 @@ class JobCosts:
             cpu_us = int((last.cpu_ns[job] - first.cpu_ns[job]) / 1e3 / span_s)
             sent = int((last.sent_bytes[job] - first.sent_bytes[job]) / span_s)
             yield JobCost(job, cpu_us, sent, max(look.groups[job] for look in self._looks), held)
+
+
+def passed(cost: JobCost, limits: Limits) -> str:
+    """Why that cost is above the limits; "" if it is not."""
+    if limits.cpu_us and cost.cpu_us > limits.cpu_us:
+        return f"{cost.cpu_us / 1000:.0f} core-ms in a second, of {limits.cpu_us / 1000:.0f}; {WAY_OUT}"
+    if limits.sent_bytes and cost.sent_bytes > limits.sent_bytes:
+        rates = size_text(cost.sent_bytes), size_text(limits.sent_bytes)
+        return f"{rates[0]} sent up in a second, of {rates[1]}; {WAY_OUT}"
+    return ""
 
 
 def most_in_a_pane(panes: np.ndarray[tuple[int], np.dtype[np.int64]]) -> int:

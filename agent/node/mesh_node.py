@@ -45,6 +45,7 @@ from elf.agent.node.vacancy import Vacancy
 from elf.cbt.budget import Budget
 from elf.jobmaster.directory.directory import Directory
 from elf.jobmaster.directory.job_spec import AgentAdvert, SourceColumns, decode_job, is_readable
+from elf.jobmaster.directory.limits import NO_LIMITS, Limits
 from elf.jobmaster.log.record_codec import RecordEncoder
 from elf.jobmaster.log.succession import OF_LOGS
 from elf.srt.codec.wire import LogForm
@@ -83,7 +84,7 @@ class MeshNode(SeatedNode):
     states in this form; without it, links carry messages as objects, between nodes of one process. encoder: encodes the records
     that seats write; without it, the host does. `has_room`: whether a message to that node is sent soon. `sign` signs this node's
     directory items, `verify` accepts or refuses those of others, `is_revoked` checks accepted ones again
-    (`elf.srt.security.items.Notary`); without these three all items are accepted.
+    (`elf.srt.security.items.Notary`); without these three all items are accepted. caps: limits for every job at this node.
     """
 
     def __init__(
@@ -105,6 +106,7 @@ class MeshNode(SeatedNode):
         coded: LogForm | None = None,
         has_room: Callable[[NodeId], bool] = lambda peer: True,
         encoder: RecordEncoder | None = None,
+        caps: Limits = NO_LIMITS,
     ) -> None:
         super().__init__(
             me,
@@ -117,6 +119,7 @@ class MeshNode(SeatedNode):
             has_room=has_room,
             encoder=encoder,
             sign=sign,
+            caps=caps,
         )
         self.name = name
         self.sources, self.sinks = tuple(sources), tuple(sinks)

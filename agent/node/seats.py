@@ -40,6 +40,7 @@ from elf.agent.node.vacancy import Phase, Vacancy, is_fault
 from elf.cbt.budget import Budget
 from elf.jobmaster.directory.directory import Directory
 from elf.jobmaster.directory.job_spec import JobSpec, decode_job
+from elf.jobmaster.directory.limits import LIMIT, LimitPassed, Limits
 from elf.jobmaster.log.job_log import Base, More, Promise
 from elf.jobmaster.log.record_codec import RecordEncoder
 from elf.jobmaster.log.succession import OF_LOGS
@@ -84,6 +85,7 @@ class SeatedNode(LinkedNode):
         has_room: Callable[[NodeId], bool],
         encoder: RecordEncoder | None,
         sign: Callable[[Item], Item],
+        caps: Limits,
     ) -> None:
         super().__init__(me, parameters, coded, has_room)
         self.seats: dict[JobId, JobSeat] = {}
@@ -99,7 +101,7 @@ class SeatedNode(LinkedNode):
         self.charge: Callable[[JobId | None], JobId | None] = lambda job: None
         """Called where work for a job begins, with the job, and where it ends, with the answer to the former call."""
         self._rng, self._sign = rng, sign
-        self._budget, self._sink_of = budget, sink_of
+        self._budget, self._sink_of, self._caps = budget, sink_of, caps
         self._stores_states = stores_states  # sinks of this mesh take the states of panes
         self._encoder = encoder
         self._joined = False
@@ -267,6 +269,14 @@ class SeatedNode(LinkedNode):
             out.append(Notice(FAILING, self._failure(vacancy, error, now)))
         self.seat_failed(error, is_news)
 
+    def over_limit(self, job: JobId, reason: str, now: int) -> list[Outer]:
+        """The host has measured that a job costs more than its limits allow: it fails here."""
+        out: list[Outer] = []
+        seat = self.seats.get(job)
+        if seat is not None and not seat.is_stopped:
+            self._failed(seat.spec, LimitPassed(f"{LIMIT}{reason}"), now, out)
+        return self._end(now, out)
+
     def _fail_unsent(self, now: int, out: list[Outer]) -> None:
         """Fail the seats whose messages could not be encoded. Their other effects are performed, before `Away`."""
         while self._unsent:
@@ -277,11 +287,12 @@ class SeatedNode(LinkedNode):
             self._failed(seat.spec if seat is not None else vacancy.spec, error, now, out)  # type: ignore[union-attr]
 
     def _failure(self, vacancy: Vacancy, error: Exception, now: int) -> str:
-        blame = (
-            "a bug of elf: please report it with the traceback"
-            if is_fault(error)
-            else "not a fault of the job"
-        )
+        if isinstance(error, LimitPassed):
+            blame = "over a limit"
+        elif is_fault(error):
+            blame = "a bug of elf: please report it with the traceback"
+        else:
+            blame = "not a fault of the job"
         refused = ", ".join(short(node) for node in sorted(vacancy.refused))
         text = (
             f"job {vacancy.spec.name} failed here ({vacancy.reason}), {blame}; other jobs continue, and this one starts again in "
@@ -391,6 +402,7 @@ class SeatedNode(LinkedNode):
                 former=former,
                 revoked=self._revoked,
                 ended=self._ended.keys(),
+                caps=self._caps,
             )
             if vacancy is not None:
                 seat.succession.restore([Promise(vacancy.promise)])

@@ -14,12 +14,14 @@ from elf.agent.commands.arguments import values_of
 from elf.agent.commands.process.streams import say
 from elf.agent.config import units
 from elf.agent.config.job_file import EMIT_US, KEEP_US, LATENESS_US, JobFile, read_job_file
+from elf.agent.config.limits import limits_text
 from elf.agent.config.names import check_asked, check_new, meant, unknown_job
 from elf.agent.config.toml_values import read_duration, read_emit
 from elf.agent.control import protocol as w
 from elf.agent.control.socket import Control, socket_path
 from elf.errors import ConfigError, QueryError, UsageError
 from elf.jobmaster.directory.job_spec import JobSpec, decode_job
+from elf.jobmaster.directory.limits import NO_LIMITS, Limits
 from elf.srt.messages.messages import Item
 
 if TYPE_CHECKING:
@@ -41,6 +43,7 @@ FLAGS = {
     "emit": "--emit",
     "keep": "--keep",
     "sinks": "--sink",
+    "limits": "[limits]",
 }
 """An option of a job, as job files call it -> as commands call it."""
 
@@ -60,6 +63,7 @@ class NewJob(msgspec.Struct, frozen=True):
     label: str = ""
     params: tuple[str, ...] = ()
     strict: bool = False
+    limits: Limits = NO_LIMITS
 
     def place(self, option: str) -> str:
         """Where that option was given, for a message."""
@@ -103,7 +107,7 @@ def job_of_file(file: JobFile, name: str, label: str = "") -> NewJob:
             f"{file.place('name')}: the file is of job {file.name}, and the command asks for {name}; write one name in both"
         )
     options = (file.source, file.lateness_us, file.emit_us, file.keep_us, file.sinks)
-    return NewJob(name, file.sql, *options, file, label)
+    return NewJob(name, file.sql, *options, file, label, limits=file.limits)
 
 
 def connect(agent: Path | None) -> Control:
@@ -232,6 +236,7 @@ def spec_of(new: NewJob, plan: Plan, held: w.JobHeld, former: JobSpec | None) ->
 
     if plan.window is None and new.sinks:
         raise UsageError(f"{new.place('sinks')}: {NEVER_FINAL} to the query, or name no sink")
+    _check_others(new, plan)
     # Not before the job's last spec, if the clock of its agent was ahead.
     now_us = max(held.now_us, former.since_us if former is not None else 0)
     spec = JobSpec(
@@ -246,8 +251,22 @@ def spec_of(new: NewJob, plan: Plan, held: w.JobHeld, former: JobSpec | None) ->
         since_us=now_us,
         emit_us=new.emit_us,
         label=new.label,
+        limits=new.limits,
     )
     return started(spec)
+
+
+def _check_others(new: NewJob, plan: Plan) -> None:
+    """Raises UsageError for a job that cannot have a row `other`."""
+    if new.limits.others and new.sinks:
+        raise UsageError(
+            f'{new.place("limits")}: over = "other": a lake has no place for the row other; name no sink'
+        )
+    if new.limits.others and plan.families:
+        raise UsageError(
+            f'{new.place("limits")}: over = "other": of count(DISTINCT …), approximate functions and sums of doubles there is no '
+            'row other; leave these out, or write over = "fail"'
+        )
 
 
 def _span(option: str, read: Callable[[Any], int], text: str) -> int:
@@ -265,6 +284,7 @@ def options_of(spec: JobSpec) -> dict[str, str]:
         "emit": units.duration_text(spec.emit_us),
         "keep": units.duration_text(spec.keep_us),
         "sinks": ", ".join(sorted(spec.sinks)) or "none",
+        "limits": limits_text(spec.limits),
     }
 
 

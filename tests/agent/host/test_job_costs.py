@@ -12,6 +12,7 @@ import pytest
 from elf.agent.host import job_costs
 from elf.agent.host.job_costs import LOOKS, JobCosts, most_in_a_pane
 from elf.agent.work.spent import Spent
+from elf.jobmaster.directory.limits import Limits
 from elf.srt.messages.reports import JobCost
 
 
@@ -74,3 +75,20 @@ def test_groups_are_the_most_in_a_pane() -> None:
     assert most_in_a_pane(panes) == 3
     assert most_in_a_pane(panes[:2]) == 2
     assert most_in_a_pane(panes[:0]) == 0
+
+
+def test_a_job_above_its_limits_is_named_once_in_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_costs, "job_bytes", lambda seat: 7)
+    costs, sent = JobCosts(), Counter[bytes]()
+    limits = {b"a": Limits(cpu_us=50_000), b"b": Limits(sent_bytes=100), b"c": Limits(cpu_us=10**6)}
+    seats: Any = [SimpleNamespace(job=job, is_stopped=False, limits=each) for job, each in limits.items()]
+    found: list[list[tuple[bytes, str]]] = []
+    for second in range(3 * LOOKS):
+        costs.look(second, sent)
+        found.append(costs.over(seats))
+        costs.spent([(job, 60_000_000) for job in limits])
+        sent[b"b"] += 2048
+    reasons = {reason.partition(";")[0] for each in found for _, reason in each}
+    assert reasons == {"60 core-ms in a second, of 50", "2 KiB sent up in a second, of 100 B"}
+    assert [second for second, each in enumerate(found) if each] == [LOOKS, 2 * LOOKS]
+    assert [job for job, _ in found[LOOKS]] == [b"a", b"b"]

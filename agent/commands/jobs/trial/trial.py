@@ -161,6 +161,7 @@ def _spec(
         since_us=since_us,
         emit_us=former.emit_us,
         trial=trial,
+        limits=former.limits,
     )
     return started(spec)
 
