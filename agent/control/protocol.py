@@ -122,7 +122,8 @@ class JobHeld(Answer, frozen=True, tag=True):
     agent's clock. signed: whether the mesh takes signed jobs only. schemas: of the sources, if requested. schedule: the job's
     control lines, as a master announced them last; None if the job was never changed. next: the number of the job's next change,
     as far as the agent knows. lost: changes that another one outranked. left: agents of its source that have left for good, and
-    when, those that left last. named: source -> how many of the agents that follow it have a requested name."""
+    when, those that left last. named: source -> how many of the agents that follow it have a requested name. over: of a trial
+    that has passed a limit: where, and which one."""
 
     item: Item | None
     names: tuple[str, ...]
@@ -136,6 +137,7 @@ class JobHeld(Answer, frozen=True, tag=True):
     lost: tuple[Change, ...] = ()
     left: tuple[tuple[str, int], ...] = ()
     named: dict[str, int] = {}
+    over: str = ""
 
 
 class Changed(Answer, frozen=True, tag=True):

@@ -181,6 +181,7 @@ class ControlService:
             held.lost(),
             self._left(decode_job(item).source) if item is not None else (),
             dict(Counter(source for advert in taking for source in set(advert.sources))),
+            over.text if item is not None and (over := held.over(decode_job(item))) is not None else "",
         )
 
     def _left(self, source: str) -> tuple[tuple[str, int], ...]:
@@ -323,8 +324,14 @@ class ControlService:
                             yield w.Published(decompress(part, PAYLOAD_BYTES_MAX), more=at < len(parts))
                         if not parts:
                             yield w.Published(encode(put))
-        trial = self._spec(name).trial
-        yield w.Done(f"job {name} was stopped" if trial is None else f"the trial of job {trial.of} has ended")
+        yield w.Done(self._end_of(self._spec(name)))
+
+    def _end_of(self, spec: JobSpec) -> str:
+        """How a job has ended, as a line of text."""
+        if spec.trial is None:
+            return f"job {spec.name} was stopped"
+        over = JobItems(self._directory, spec.id).over(spec)
+        return f"the trial of job {spec.trial.of} has ended{f': {over.text}' if over is not None else ''}"
 
     def _plans(self, job: JobId) -> dict[str, bytes]:
         item = self._directory.get("job", job)
@@ -450,7 +457,7 @@ class ControlService:
         return tuple(sorted(running)[:NAMES_MAX])
 
     def _has_ended(self, spec: JobSpec) -> bool:
-        return spec.has_ended(self._host.clock_us())
+        return JobItems(self._directory, spec.id).has_ended(spec, self._host.clock_us())
 
     @property
     def _directory(self) -> Directory:

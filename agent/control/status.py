@@ -210,11 +210,16 @@ def _failing(
     adverts: Mapping[NodeId, AgentAdvert], survey: Survey[StatusReport], jobs: Mapping[JobId, str]
 ) -> list[str]:
     return [
-        f"{failure.agent}: job {jobs.get(job, short(job))} {failure.text}. "
-        f"{'' if failure.reason.startswith(LIMIT) else 'Its log has the traceback; '}other jobs are not affected"
+        f"{failure.agent}: job {jobs.get(job, short(job))} {failure.text}. {_advice(failure)}"
         for job, failures in failures_of(adverts, survey).items()
         for failure in failures
     ]
+
+
+def _advice(failure: Failure) -> str:
+    if failure.reason.startswith(LIMIT):
+        return "Other jobs are not affected"
+    return "Its log has the traceback; other jobs are not affected"
 
 
 def tree_of(root: NodeId, adverts: Mapping[NodeId, AgentAdvert], survey: Survey[TreeReport]) -> TreeNode:

@@ -34,8 +34,8 @@ class GroupLimit:
         return cut
 
     def _count(self, version: str, rows: Rows, groups_max: int) -> None:
-        bounds = np.searchsorted(rows.pane, panes := distinct(rows.pane), side="left").tolist()
-        for pane, low, high in zip(panes.tolist(), bounds, [*bounds[1:], len(rows)], strict=True):
+        for pane in distinct(rows.pane).tolist():
+            low, high = np.searchsorted(rows.pane, (pane, pane + 1))
             hashes, known = rows.hash[low:high], self._known.get((version, pane))
             found = np.unique(hashes if known is None else np.concatenate((known, hashes)))
             if len(found) > groups_max:

@@ -225,7 +225,7 @@ class JobSeat:
         self.spec = spec or known
         if spec is not None and spec is not known:
             self._items += self._held.newly_lost(known, spec)
-        if spec is None or spec.has_ended(now) or is_another_trial(spec, known):
+        if spec is None or self._held.has_ended(spec, now) or is_another_trial(spec, known):
             return self._stop(now)
         if self.master is not None:
             if spec is not known:

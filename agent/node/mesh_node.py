@@ -44,6 +44,7 @@ from elf.agent.node.timers import Timed
 from elf.agent.node.vacancy import Vacancy
 from elf.cbt.budget import Budget
 from elf.jobmaster.directory.directory import Directory
+from elf.jobmaster.directory.job_items import JobItems
 from elf.jobmaster.directory.job_spec import AgentAdvert, SourceColumns, decode_job, is_readable
 from elf.jobmaster.directory.limits import NO_LIMITS, Limits
 from elf.jobmaster.log.record_codec import RecordEncoder
@@ -544,9 +545,11 @@ class MeshNode(SeatedNode):
             changed |= self._apply_revocations(out)
         if "job" in changed:
             self._open_seats(now, out, {})
-        if changed & {"job", "agent", "ballot"}:
+        if changed & {"job", "agent", "ballot", "over"}:
             for seat in self._each_seat():
                 self._call(seat, now, out, seat.directory_changed, now)
+        if "over" in changed:
+            self._vacant_changed(now, out)
         self._timers.watch(self.directory)
 
     def _apply_revocations(self, out: list[Outer]) -> set[str]:
@@ -565,7 +568,7 @@ class MeshNode(SeatedNode):
             if item.name in self.vacancies or (former is not None and not former.is_stopped):
                 continue
             spec = decode_job(item)
-            if former is None or not spec.has_ended(now):
+            if former is None or not JobItems(self.directory, spec.id).has_ended(spec, now):
                 self._open(spec, records, now, out)
         self._vacant_changed(now, out)
         for source, message in self._early.ready(self.seats):

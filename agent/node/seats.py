@@ -39,8 +39,9 @@ from elf.agent.node.timers import Timed
 from elf.agent.node.vacancy import Phase, Vacancy, is_fault
 from elf.cbt.budget import Budget
 from elf.jobmaster.directory.directory import Directory
-from elf.jobmaster.directory.job_spec import JobSpec, decode_job
-from elf.jobmaster.directory.limits import LIMIT, LimitPassed, Limits
+from elf.jobmaster.directory.job_items import JobItems
+from elf.jobmaster.directory.job_spec import JobSpec, decode_job, over_item
+from elf.jobmaster.directory.limits import LIMIT, LimitPassed, Limits, Over
 from elf.jobmaster.log.job_log import Base, More, Promise
 from elf.jobmaster.log.record_codec import RecordEncoder
 from elf.jobmaster.log.succession import OF_LOGS
@@ -268,6 +269,17 @@ class SeatedNode(LinkedNode):
         if is_news:
             out.append(Notice(FAILING, self._failure(vacancy, error, now)))
         self.seat_failed(error, is_news)
+        if spec.trial is not None and isinstance(error, LimitPassed):
+            self._end_trial(spec, Over(self.name, vacancy.reason), now, out)
+
+    def _end_trial(self, spec: JobSpec, over: Over, now: int, out: list[Outer]) -> None:
+        """End a trial at all nodes, with the present version that runs beside it."""
+        for item in list(self.directory.items("job")):
+            beside = decode_job(item)
+            if beside.trial == spec.trial:
+                self.directory.put(self._sign(over_item(beside, over)), now)
+        self._timers.watch(self.directory)
+        self._directory_changed(now, out)
 
     def over_limit(self, job: JobId, reason: str, now: int) -> list[Outer]:
         """The host has measured that a job costs more than its limits allow: it fails here."""
@@ -435,7 +447,7 @@ class SeatedNode(LinkedNode):
         for vacancy in list(self.vacancies.values()):
             item = self.directory.get("job", vacancy.spec.id)
             spec = decode_job(item) if item is not None else vacancy.spec
-            if item is None or spec.has_ended(now):
+            if item is None or JobItems(self.directory, spec.id).has_ended(spec, now):
                 if vacancy.is_vacant:
                     self._open(spec, {}, now, out)
                 if not vacancy.is_vacant:

@@ -17,7 +17,7 @@ from msgspec.structs import astuple
 
 from elf.errors import PeerError
 from elf.jobmaster.directory.known_schedule import BALLOT_PARTS, body_of, decode_schedule, stamp_of
-from elf.jobmaster.directory.limits import NO_LIMITS, Limits
+from elf.jobmaster.directory.limits import NO_LIMITS, Limits, Over
 from elf.jobmaster.directory.shared_plans import whole
 from elf.srt.messages.ids import NodeId, job_id, maker
 from elf.srt.messages.messages import COUNT_MAX, Ballot, Instance, Item, Micros
@@ -263,10 +263,24 @@ def decode_lost(item: Item) -> Lost:
     return body_of(item, Lost, LOST_BYTES_MAX)
 
 
+OVER_BYTES_MAX = 4 << 10
+
+
+def over_item(spec: JobSpec, over: Over) -> Item:
+    """The item that ends a trial. Its stamp is the spec's number: the next trial of that name is another one."""
+    return Item("over", spec.id, (spec.number,), _encoder.encode(over))
+
+
+def decode_over(item: Item) -> Over:
+    """Raises PeerError."""
+    return body_of(item, Over, OVER_BYTES_MAX)
+
+
 _READERS: dict[str, Callable[[Item], object]] = {
     "job": decode_job,
     "agent": decode_agent,
     "ballot": ballot_of,
     "schedule": decode_schedule,
     "lost": decode_lost,
+    "over": decode_over,
 }

@@ -46,6 +46,17 @@ LIMIT = "limit: "
 """How the reason of a failure begins that is no error, but a limit that was passed."""
 
 
+class Over(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A trial has passed a limit at that agent, and so has ended everywhere. reason: which limit."""
+
+    agent: Annotated[str, Meta(max_length=200)]
+    reason: Annotated[str, Meta(max_length=300)]
+
+    @property
+    def text(self) -> str:
+        return f"it passed a limit at {self.agent} ({self.reason.removeprefix(LIMIT)})"
+
+
 class LimitPassed(ElfError):  # noqa: N818 (it is the job's, not an error of the program)
     """A job needs more at this agent than its limits, or the agent's, allow."""
 

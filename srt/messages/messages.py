@@ -181,8 +181,8 @@ class Routed(Message, frozen=True, array_like=True, gc=False):
 
 
 class Item(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """An entry of the directory. kind: "job", "agent", "ballot", "schedule", "lost" or "revoked". Of two with one key, the one
-    with the higher (stamp, digest of body) stays."""
+    """An entry of the directory. kind: "job", "agent", "ballot", "schedule", "lost", "over" or "revoked". Of two with one key,
+    the one with the higher (stamp, digest of body) stays."""
 
     kind: ShortText
     name: bytes

@@ -7,6 +7,7 @@
     "ballot"  | an agent                             | for itself: the ballot names it
     "schedule"| an agent                             | for itself: its ballot names it
     "lost"    | an agent                             | none: it is only for display
+    "over"    | an agent                             | none: it can only end a trial
     "revoked" | the authority                        | the name is a certificate's serial
 
     signature = version(1) signed_s(8) signature(64) proof(the signer's; the authority needs none)
@@ -48,7 +49,14 @@ from elf.srt.security.pairs import SIGNATURE_BYTES
 VERSION = 1
 CONTEXT = b"elf item"
 HEAD_BYTES = 1 + 8 + SIGNATURE_BYTES
-ROLE_OF = {"job": "operator", "agent": "agent", "ballot": "agent", "schedule": "agent", "lost": "agent"}
+ROLE_OF = {
+    "job": "operator",
+    "agent": "agent",
+    "ballot": "agent",
+    "schedule": "agent",
+    "lost": "agent",
+    "over": "agent",
+}
 BALLOT_PARTS = {"ballot": 4, "schedule": 5}
 """Length of a stamp that begins with a ballot: the epoch, two halves of the node's id, the instance, and further parts."""
 

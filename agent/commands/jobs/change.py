@@ -13,6 +13,7 @@ from elf.agent.commands.jobs.job import (
     FLAGS,
     NEVER_FINAL,
     NewJob,
+    check_others,
     compiled,
     connect,
     held_job,
@@ -129,6 +130,7 @@ def check_change(
         )
     if plan.window is None and former.sinks:
         raise UsageError(f"{new.place('sql')}: {NEVER_FINAL}")
+    check_others(former.limits, plan, new.place("sql"))
     before, after = options_of(former), options_of(spec)
     for option in before:
         if option in given and before[option] != after[option]:

@@ -236,7 +236,11 @@ def spec_of(new: NewJob, plan: Plan, held: w.JobHeld, former: JobSpec | None) ->
 
     if plan.window is None and new.sinks:
         raise UsageError(f"{new.place('sinks')}: {NEVER_FINAL} to the query, or name no sink")
-    _check_others(new, plan)
+    check_others(new.limits, plan, new.place("limits"))
+    if new.limits.others and new.sinks:
+        raise UsageError(
+            f'{new.place("limits")}: over = "other": a lake has no place for the row other; name no sink'
+        )
     # Not before the job's last spec, if the clock of its agent was ahead.
     now_us = max(held.now_us, former.since_us if former is not None else 0)
     spec = JobSpec(
@@ -256,16 +260,12 @@ def spec_of(new: NewJob, plan: Plan, held: w.JobHeld, former: JobSpec | None) ->
     return started(spec)
 
 
-def _check_others(new: NewJob, plan: Plan) -> None:
-    """Raises UsageError for a job that cannot have a row `other`."""
-    if new.limits.others and new.sinks:
+def check_others(limits: Limits, plan: Plan, place: str) -> None:
+    """Raises UsageError for a query that cannot have the row `other` that these limits ask for."""
+    if limits.others and plan.families:
         raise UsageError(
-            f'{new.place("limits")}: over = "other": a lake has no place for the row other; name no sink'
-        )
-    if new.limits.others and plan.families:
-        raise UsageError(
-            f'{new.place("limits")}: over = "other": of count(DISTINCT …), approximate functions and sums of doubles there is no '
-            'row other; leave these out, or write over = "fail"'
+            f'{place}: over = "other": of count(DISTINCT …), approximate functions and sums of doubles there is no row other; '
+            'leave these out, or start the job with over = "fail"'
         )
 
 

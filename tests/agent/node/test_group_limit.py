@@ -41,6 +41,11 @@ def test_groups_of_a_pane_are_counted_over_all_cuts() -> None:
         limit.apply(cut((0, 4)), PLAIN)
 
 
+def test_a_cut_without_groups_has_none() -> None:
+    for limits in (PLAIN, Limits(3, others=True)):
+        assert len(GroupLimit().apply(cut(), limits).parts["v"].rows[0]) == 0
+
+
 def test_without_a_limit_nothing_is_counted() -> None:
     many = cut(*((0, path) for path in range(9)))
     assert GroupLimit().apply(many, Limits()) is many

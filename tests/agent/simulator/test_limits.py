@@ -6,9 +6,12 @@ import pytest
 from msgspec.structs import replace
 
 from elf.agent.simulator.run import Run, simulate
+from elf.agent.simulator.scenario import scenario as s
 from elf.agent.simulator.scenario.scenario import Job, Scenario
 from elf.agent.simulator.world.disk import Disk
 from elf.agent.simulator.world.sources import Traffic
+from elf.jobmaster.directory.job_items import JobItems
+from elf.jobmaster.directory.limits import Limits
 from elf.srt.messages.results import Put
 from tests.rigs import canary_meshes as meshes
 from tests.rigs.quick import QUICK
@@ -54,3 +57,32 @@ def test_any_trouble(seed: int) -> None:
     drawn = random_scenario(seed)
     jobs = tuple(replace(job, sample=2) for job in drawn.jobs)
     assert simulate(replace(drawn, jobs=jobs)).violation == ""
+
+
+@pytest.mark.parametrize("is_broken", [False, True])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_trial_that_passes_a_limit_ends_everywhere(
+    monkeypatch: pytest.MonkeyPatch, seed: int, is_broken: bool
+) -> None:
+    """Rule Trials*: with the present version that runs beside it, at all agents, and nothing else notices."""
+    if is_broken:
+        monkeypatch.setattr(JobItems, "over", lambda *about: None)
+    plain = replace(JOB, sample=0)
+    trial = replace(plain, agents=("web[0-2]",), until_us=9 * SECOND)
+    left: list[str] = []
+
+    def prepare(run: Run) -> None:
+        run.specs[1] = replace(run.specs[1], limits=Limits(groups=3))
+
+        def look() -> None:
+            nodes = [actor.node for actor in run.hosts if actor.node is not None]
+            for spec in run.specs[1:]:
+                seats = {node.name: node.seats.get(spec.id) for node in nodes}
+                left.extend(name for name, seat in seats.items() if seat is None or not seat.is_stopped)
+
+        run.world.at(6 * SECOND, look)
+
+    away = s.Crash(at_us=3 * SECOND, until_us=5 * SECOND, target="host", host=3)
+    scenario = replace(CALM, seed=seed, jobs=(plain, trial, trial), faults=(away,), trouble_us=10 * SECOND)
+    assert simulate(scenario, prepare=prepare).violation == ""
+    assert bool(left) == is_broken
