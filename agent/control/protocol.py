@@ -82,6 +82,12 @@ class MeshTree(Request, frozen=True, tag=True):
     job: Name
 
 
+class JobEstimate(Request, frozen=True, tag=True):
+    """What an encoded plan would cost agents that follow its source. Answer: `Estimates`."""
+
+    plan: bytes
+
+
 class Answer(msgspec.Struct, frozen=True, tag=True):
     """An answer of the agent."""
 
@@ -297,9 +303,51 @@ class Status(Answer, frozen=True, tag=True):
     costs: tuple[Cost, ...] = ()
 
 
-AnyRequest = JobGet | JobPut | JobChange | JobList | JobWatch | Revoke | MeshStatus | MeshTree | MeshLeave
+class AgentEstimate(msgspec.Struct, frozen=True):
+    """read_bytes, lines, span_us: of the sample of its log. groups: the most in a pane of it. sent_bytes: up the tree, in a
+    second. problem: why there is no estimate."""
+
+    agent: str
+    read_bytes: int = 0
+    lines: int = 0
+    span_us: int = 0
+    groups: int = 0
+    sent_bytes: int = 0
+    problem: str = ""
+
+
+class Estimates(Answer, frozen=True, tag=True):
+    """Of a sample of the agents; of: how many follow the source."""
+
+    agents: tuple[AgentEstimate, ...]
+    of: int
+
+
+AnyRequest = (
+    JobGet
+    | JobPut
+    | JobChange
+    | JobList
+    | JobWatch
+    | Revoke
+    | MeshStatus
+    | MeshTree
+    | MeshLeave
+    | JobEstimate
+)
 AnyAnswer = (
-    Done | Failed | JobHeld | Changed | Refused | Jobs | Versions | NewVersion | Published | Tree | Status
+    Done
+    | Failed
+    | JobHeld
+    | Changed
+    | Refused
+    | Jobs
+    | Versions
+    | NewVersion
+    | Published
+    | Tree
+    | Status
+    | Estimates
 )
 
 _encoder = msgspec.msgpack.Encoder()

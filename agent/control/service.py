@@ -18,6 +18,7 @@ from elf.agent.control.gathering import InMemory, PartStore
 from elf.agent.control.status import (
     MEMBERS_MAX,
     TREE_MAX,
+    estimates_of,
     failures_of,
     name_of,
     nodes_to_ask,
@@ -41,6 +42,7 @@ from elf.jobmaster.directory.job_spec import (
     decode_job,
     is_named,
 )
+from elf.jobmaster.log.schedule import plan_of
 from elf.srt.codec.wire import encode
 from elf.srt.messages.compression import decompress
 from elf.srt.messages.effects import Effect, Route
@@ -52,9 +54,11 @@ from elf.srt.messages.messages import (
     TreeRequest,
     node_of,
 )
-from elf.srt.messages.reports import StatusReport, StatusRequest
+from elf.srt.messages.reports import EstimateReport, EstimateRequest, StatusReport, StatusRequest
 
 NAMES_MAX = 1_000
+SAMPLE_MAX = 5
+"""Agents that one estimate asks."""
 LEFT_MAX = 100
 """Agents that have left, in one answer: more than leave within a window of most jobs."""
 MASTER_US_MAX = 5_000_000
@@ -68,6 +72,13 @@ LOOK_S = 1.0
 """How soon a watch notices that its job was stopped."""
 
 
+class Estimating(Protocol):
+    """Estimates what plans would cost this agent."""
+
+    def take(self, source: NodeId, request: EstimateRequest) -> None:
+        """A request of that node."""
+
+
 class Host(Protocol):
     """What the control service needs of the process around a node."""
 
@@ -77,6 +88,9 @@ class Host(Protocol):
     @property
     def is_signed(self) -> bool:
         """Whether the mesh has keys, so that a job must be signed by an operator."""
+
+    @property
+    def estimates(self) -> Estimating: ...
 
     def clock_us(self) -> int:
         """The node's clock."""
@@ -150,6 +164,8 @@ class ControlService:
             yield await self._status()
         elif isinstance(request, w.MeshTree):
             yield w.Tree(await self._tree(request.job))
+        elif isinstance(request, w.JobEstimate):
+            yield await self._estimates(request.plan)
         elif isinstance(request, w.MeshLeave):
             yield await self._leave()
         else:
@@ -357,6 +373,26 @@ class ControlService:
             and spec.versions[-1].digest != trial.version
         )
 
+    async def _estimates(self, plan: bytes) -> w.Estimates:
+        """Raises UsageError for bytes that are no plan."""
+        try:
+            source = plan_of(plan).source
+        except PeerError as error:
+            raise UsageError(str(error)) from error
+        adverts = {
+            node: each for node, each in self.adverts() if source in each.sources and not each.until_us
+        }
+        nodes = sorted(adverts, key=lambda node: adverts[node].name)
+        some = (
+            [nodes[at * len(nodes) // SAMPLE_MAX] for at in range(SAMPLE_MAX)]
+            if len(nodes) > SAMPLE_MAX
+            else nodes
+        )
+        number = next(self._numbers)
+        survey: Survey[EstimateReport] = Survey(EstimateRequest(number, source, plan), some, SAMPLE_MAX)
+        await self._ask_all(number, survey)
+        return w.Estimates(tuple(estimates_of(adverts, survey)), len(nodes))
+
     async def _tree(self, name: str) -> w.TreeNode:
         await self._wait_for_job(name)
         spec = self._spec(name)
@@ -392,6 +428,9 @@ class ControlService:
     # Cores that send requests.
 
     def _receive(self, source: NodeId, message: Message) -> None:
+        if isinstance(message, EstimateRequest):
+            self._host.estimates.take(source, message)
+            return
         exchange = self._exchanges.get(message.number)  # type: ignore[attr-defined]
         if exchange is not None:
             try:

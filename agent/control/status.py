@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from msgspec.structs import replace
 
 from elf.agent.config.units import duration_text
-from elf.agent.control.protocol import Cost, Failure, Member, Status, TreeNode, TrialLine
+from elf.agent.control.protocol import AgentEstimate, Cost, Failure, Member, Status, TreeNode, TrialLine
 from elf.agent.control.shared_files import shared
 from elf.agent.control.survey import Survey
 from elf.agent.node.mesh_node import MeshNode
@@ -16,7 +16,7 @@ from elf.jobmaster.directory.job_spec import AgentAdvert
 from elf.jobmaster.directory.limits import LIMIT
 from elf.srt.messages.ids import JobId, NodeId, short
 from elf.srt.messages.messages import TreeReport
-from elf.srt.messages.reports import StatusReport
+from elf.srt.messages.reports import EstimateReport, StatusReport
 from elf.srt.transport.admission import TWO_AGENTS
 
 MEMBERS_MAX = 2_000
@@ -195,6 +195,19 @@ def failures_of(
             )
             found.setdefault(each.job, []).append(failure)
     return found
+
+
+def estimates_of(
+    adverts: Mapping[NodeId, AgentAdvert], survey: Survey[EstimateReport]
+) -> Iterator[AgentEstimate]:
+    """The estimates of agents, by name."""
+    for node in sorted(adverts, key=lambda node: adverts[node].name):
+        if node in survey.silent:
+            yield AgentEstimate(adverts[node].name, problem="it does not answer")
+        elif node in survey.answers:
+            made = survey.answers[node][0]
+            about = (made.read_bytes, made.lines, made.span_us, made.groups, made.sent_bytes, made.problem)
+            yield AgentEstimate(adverts[node].name, *about)
 
 
 def untimed_of(survey: Survey[StatusReport]) -> dict[JobId, int]:

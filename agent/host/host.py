@@ -29,6 +29,7 @@ from elf.agent.disk import state_dir
 from elf.agent.disk.store import Store
 from elf.agent.host.allocator import resident_bytes
 from elf.agent.host.clock import Clock
+from elf.agent.host.estimates import Estimates
 from elf.agent.host.identity import claim, own_key
 from elf.agent.host.job_costs import JobCosts
 from elf.agent.host.memory import LOOK_S, Memory
@@ -106,6 +107,7 @@ class Host:
         self.service: ControlService
         self.budget: Budget
         self.seeds: Seeds
+        self.estimates: Estimates
         self._loop: asyncio.AbstractEventLoop
         self._timer: asyncio.TimerHandle | None = None
         self._wake_s = 0.0
@@ -148,6 +150,7 @@ class Host:
             self.reading.open(
                 self.config, me.id, self.budget, self.parameters.idle_grace_us, opened, is_lost=is_lost
             )
+            self.estimates = Estimates(self, self.config, self.parameters.flush_us, opened)
             await self._begin(me, records)
             self.service = ControlService(self, lambda: OnDisk(folder))
             self._look()

@@ -12,11 +12,10 @@ from collections.abc import Callable, Iterable, Mapping
 from time import thread_time_ns
 from typing import NamedTuple
 
-import numpy as np
-
 from elf.agent.config.units import size_text
 from elf.agent.host.memory import job_bytes
 from elf.agent.node.job_seat import JobSeat
+from elf.agent.work.estimate import most_in_a_pane
 from elf.jobmaster.directory.limits import Limits
 from elf.srt.messages.events import Cut
 from elf.srt.messages.ids import JobId
@@ -113,11 +112,3 @@ def passed(cost: JobCost, limits: Limits) -> str:
         rates = size_text(cost.sent_bytes), size_text(limits.sent_bytes)
         return f"{rates[0]} sent up in a second, of {rates[1]}; {WAY_OUT}"
     return ""
-
-
-def most_in_a_pane(panes: np.ndarray[tuple[int], np.dtype[np.int64]]) -> int:
-    """The most rows of one pane; panes: of each row, ascending. O(rows)."""
-    if not len(panes) or panes[0] == panes[-1]:
-        return len(panes)
-    bounds = np.flatnonzero(np.diff(panes)) + 1
-    return int(np.diff(np.concatenate(([0], bounds, [len(panes)]))).max())

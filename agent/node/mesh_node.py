@@ -44,7 +44,6 @@ from elf.agent.node.timers import Timed
 from elf.agent.node.vacancy import Vacancy
 from elf.cbt.budget import Budget
 from elf.jobmaster.directory.directory import Directory
-from elf.jobmaster.directory.job_items import JobItems
 from elf.jobmaster.directory.job_spec import AgentAdvert, SourceColumns, decode_job, is_readable
 from elf.jobmaster.directory.limits import NO_LIMITS, Limits
 from elf.jobmaster.log.record_codec import RecordEncoder
@@ -59,7 +58,7 @@ from elf.srt.messages.events import Cut
 from elf.srt.messages.ids import JobId, NodeId
 from elf.srt.messages.messages import Contact, Item, Message, Routed
 from elf.srt.messages.parameters import Parameters
-from elf.srt.messages.reports import ENDED_MAX, StatusReport, StatusRequest
+from elf.srt.messages.reports import ENDED_MAX, EstimateReport, EstimateRequest, StatusReport, StatusRequest
 from elf.srt.overlay.overlay import Overlay
 
 if TYPE_CHECKING:
@@ -73,8 +72,9 @@ ASKED_MAX = 3
 _OVERLAY = (m.Ping, m.Pong, m.ProbeFor, m.LeavesRequest, m.LeavesReport, m.JoinMesh, m.JoinReply)
 _GOSSIP = (m.GossipDigest, m.GossipItems)
 _FOR_SINKS = (r.Put, r.PutPart, r.LedgerRequest)
-_FOR_OPERATORS = (r.Shown, r.ShownPart, r.WatchReply, m.TreeReport, StatusReport, c.ChangeReport)
-"""Answers to an operator at this host."""
+_REPORTS = (StatusReport, EstimateReport, EstimateRequest, m.TreeReport, c.ChangeReport)
+_FOR_OPERATORS = (*_REPORTS, r.Shown, r.ShownPart, r.WatchReply)
+"""Answers to an operator at this host, and requests for estimates of its log."""
 
 
 class MeshNode(SeatedNode):
@@ -568,7 +568,7 @@ class MeshNode(SeatedNode):
             if item.name in self.vacancies or (former is not None and not former.is_stopped):
                 continue
             spec = decode_job(item)
-            if former is None or not JobItems(self.directory, spec.id).has_ended(spec, now):
+            if former is None or not self._has_ended(spec, now):
                 self._open(spec, records, now, out)
         self._vacant_changed(now, out)
         for source, message in self._early.ready(self.seats):

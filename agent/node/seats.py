@@ -442,12 +442,15 @@ class SeatedNode(LinkedNode):
         known = {*self.links, *self.overlay.acquaintances()}
         self._do([Post(peer, m.Away(job, False)) for peer in peers if peer in known], now, out, job)
 
+    def _has_ended(self, spec: JobSpec, now: int) -> bool:
+        return JobItems(self.directory, spec.id).has_ended(spec, now)
+
     def _vacant_changed(self, now: int, out: list[Outer]) -> None:
         """Jobs without a seat may have changed or ended in the directory."""
         for vacancy in list(self.vacancies.values()):
             item = self.directory.get("job", vacancy.spec.id)
             spec = decode_job(item) if item is not None else vacancy.spec
-            if item is None or JobItems(self.directory, spec.id).has_ended(spec, now):
+            if item is None or self._has_ended(spec, now):
                 if vacancy.is_vacant:
                     self._open(spec, {}, now, out)
                 if not vacancy.is_vacant:

@@ -1,4 +1,4 @@
-"""What an agent reports about itself, for `elf mesh status` and `elf job list`."""
+"""What an agent reports about itself, for `elf mesh status` and `elf job list`, and about its log, for `--dry-run`."""
 
 from __future__ import annotations
 
@@ -78,3 +78,27 @@ class StatusReport(Message, frozen=True, array_like=True, gc=False):
     ended: dict[NodeId, Count] = msgspec.field(default_factory=dict)
     untimed: dict[JobId, Count] = msgspec.field(default_factory=dict)
     costs: Annotated[tuple[JobCost, ...], Meta(max_length=COSTS_MAX)] = ()
+
+
+PROBLEM_CHARS_MAX = 300
+
+
+class EstimateRequest(Message, frozen=True, array_like=True, gc=False):
+    """Asks an agent what that encoded plan would cost it, by the last lines of its log of that source."""
+
+    number: Count
+    source: Annotated[str, Meta(max_length=200)]
+    plan: bytes
+
+
+class EstimateReport(Message, frozen=True, array_like=True, gc=False):
+    """read_bytes, lines, span_us: of the sample. groups: the most in a pane of it. sent_bytes: up the tree, in a second. problem:
+    why there is no estimate."""
+
+    number: Count
+    read_bytes: Count = 0
+    lines: Count = 0
+    span_us: Count = 0
+    groups: Count = 0
+    sent_bytes: Count = 0
+    problem: Annotated[str, Meta(max_length=PROBLEM_CHARS_MAX)] = ""

@@ -15,6 +15,7 @@ from elf.agent.control import protocol as w
 from elf.typer_cli import app
 from tests.rigs.agents.mesh_rig import SQL, Fleet, wait_until
 
+WIDER = SQL.replace("GROUP BY", "WHERE bytes > 9 GROUP BY")
 STATUSES = {200, 301, 404, 500}
 
 
@@ -65,6 +66,11 @@ def test_past_a_limit_a_job_fails_or_has_a_row_other(fleet: Fleet, tmp_path: Pat
         found = windows(fleet, "hits", 3)
         wait_until(lambda: job(fleet, "narrow")["state"] == "failing", "narrow does not fail")
         table = fleet.elf("job", "watch", "hits", "--windows", "1", "--output", "table")
+        dry = fleet.elf("job", "update", "hits", "--dry-run", "--sql", WIDER)
+        folder = tmp_path / "jobs"
+        folder.mkdir()
+        (folder / "next.sql").write_text(SQL)
+        planned = json.loads(fleet.elf("job", "apply", "-f", str(folder), "--dry-run", "--output", "json"))
         said = fleet.elf("mesh", "status", "--output", "table")
         (failure, *_) = job(fleet, "narrow")["failing"]
     assert failure["reason"].startswith("limit: more than 2 groups in one pane; group by fewer values")
@@ -72,6 +78,11 @@ def test_past_a_limit_a_job_fails_or_has_a_row_other(fleet: Fleet, tmp_path: Pat
     assert "job narrow fails (limit: more than 2 groups in one pane" in said
     assert "traceback" not in said
     assert "other" in {line.split()[0] for line in table.splitlines() if line.strip()}
+    assert "estimate: up to 4 groups in a pane and " in dry
+    assert " at 3 of 3 agents" in dry
+    (step,) = planned["jobs"]
+    assert [each["agent"] for each in step["estimates"]["agents"]] == ["a0", "a1", "a2"]
+    assert all(each["groups"] == 4 and each["sent_bytes"] > 0 for each in step["estimates"]["agents"])
     truth = truth_of(fleet)
     shown: set[frozenset[int]] = set()
     for start_text, rows in found.items():

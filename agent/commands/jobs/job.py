@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from elf.agent.commands.arguments import values_of
+from elf.agent.commands.jobs.estimate import estimate_lines
 from elf.agent.commands.process.streams import say
 from elf.agent.config import units
 from elf.agent.config.job_file import EMIT_US, KEEP_US, LATENESS_US, JobFile, read_job_file
@@ -136,11 +137,11 @@ def start_command(new: NewJob, dry_run: bool, keys: Path | None, agent: Path | N
     for note in notes:
         say(note)
     if dry_run:
-        return "\n".join(_outlook(spec, held))
+        return "\n".join(_outlook(spec, held, agent))
     return f"job {new.name} was started; see its windows with: elf job watch {new.name}"
 
 
-def _outlook(spec: JobSpec, held: w.JobHeld) -> Iterator[str]:
+def _outlook(spec: JobSpec, held: w.JobHeld, agent: Path | None) -> Iterator[str]:
     """What a start would do, as lines of text."""
     from elf.jobmaster.directory.differences import parts_of
 
@@ -149,6 +150,8 @@ def _outlook(spec: JobSpec, held: w.JobHeld) -> Iterator[str]:
     for option, text in options_of(spec).items():
         yield f"{option}: {text}"
     yield from (f"{part}: {text}" for part, text in parts_of(spec.versions[-1]).items() if text != "none")
+    plan = spec.versions[-1].plan
+    yield from estimate_lines(plan, estimates_of(plan, agent))
     yield "nothing was changed"
 
 
@@ -192,6 +195,14 @@ def held_job(
 def put_job(agent: Path | None, item: Item) -> None:
     with connect(agent) as control:
         control.one(w.JobPut(item))
+
+
+def estimates_of(plan: bytes, agent: Path | None) -> w.Estimates:
+    """What an encoded plan would cost some agents, by the last lines of their logs. Raises `ElfError`."""
+    with connect(agent) as control:
+        answer = control.one(w.JobEstimate(plan))
+    assert isinstance(answer, w.Estimates)
+    return answer
 
 
 def compiled(new: NewJob, held: w.JobHeld, kept: Mapping[str, str] | None = None) -> tuple[Plan, list[str]]:

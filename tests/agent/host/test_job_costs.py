@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from elf.agent.host import job_costs
-from elf.agent.host.job_costs import LOOKS, JobCosts, most_in_a_pane
+from elf.agent.host.job_costs import LOOKS, JobCosts
+from elf.agent.work.estimate import most_in_a_pane
 from elf.agent.work.spent import Spent
 from elf.jobmaster.directory.limits import Limits
 from elf.srt.messages.reports import JobCost
