@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from elf.agent.config import units
-from elf.agent.control.protocol import AuditLine, JobLine, Member, Status, TreeNode, TrialLine
+from elf.agent.control.protocol import AuditLine, Cost, JobLine, Member, Status, TreeNode, TrialLine
 from elf.jobmaster.values.conversion import timestamp_text
 from elf.jobmaster.windows.result import ColumnInfo
 from elf.sinks.console.cells import escape
@@ -18,6 +18,7 @@ from elf.sinks.console.grid import table
 
 SQL_SHOWN = 60
 ID_SHOWN = 12
+COSTS_SHOWN = 5
 SHOWN_BYTES = 100 << 10
 """Owners of less memory are not listed."""
 
@@ -75,6 +76,7 @@ def status_table(status: Status) -> str:
     lines = [table_of(columns, rows)]
     if status.not_asked:
         lines.append(f"{status.not_asked:,} more members, which were not asked")
+    lines += [cost_table(status.costs)] if status.costs else []
     lines += [trial_text(trial) for trial in status.trials]
     lines += [_memory_line(member) for member in status.members if member.id == status.me and member.memory]
     lines += [f"problem: {escape(problem)}" for problem in status.problems]
@@ -101,6 +103,23 @@ def audit_table(lines: Sequence[AuditLine]) -> str:
         for line in lines
     ]
     return table_of(columns, rows)
+
+
+def cost_table(costs: Sequence[Cost]) -> str:
+    """The most expensive jobs."""
+    columns = ["costly jobs", "processor", "sent up", "groups", "memory", "agents"]
+    rows = [(escape(cost.job), *cost_cells(cost), cost.agents) for cost in costs[:COSTS_SHOWN]]
+    return table_of(columns, rows)
+
+
+def cost_cells(cost: Cost) -> tuple[str, str, str, str]:
+    """Processor time, bytes sent up, groups and memory, as texts."""
+    return (
+        f"{cost.cpu_ms:.1f} core-ms/s",
+        f"{units.size_text(cost.sent_bytes)}/s",
+        f"{cost.groups:,}",
+        units.size_text(cost.held_bytes),
+    )
 
 
 def trial_text(trial: TrialLine) -> str:

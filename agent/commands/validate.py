@@ -8,10 +8,12 @@ from pathlib import Path
 
 from elf.agent.config import config, units
 from elf.agent.config.config import Config, JobSection, SourceSection
+from elf.agent.config.limits import limits_text
 from elf.agent.config.specs import MeshSection
 from elf.agent.formats.formats import column_types, resolve
 from elf.agent.formats.presets import COLUMN_TYPES
 from elf.errors import ConfigError, FormatError, QueryError
+from elf.jobmaster.directory.limits import NO_LIMITS
 from elf.jobmaster.plan.plan import Plan
 from elf.jobmaster.values.sql_types import SqlType
 
@@ -100,6 +102,7 @@ def _of_mesh(mesh: MeshSection) -> list[str]:
         f"  seeds {seeds}",
         f"  a delta of each log every {units.duration_text(flush)}; an agent silent for {units.duration_text(suspect)} is dead",
         *(f"sink {sink.name}: {sink.parquet}" for sink in mesh.sinks),
+        *([f"limits of every job here: {limits_text(mesh.limits)}"] if mesh.limits != NO_LIMITS else []),
     ]
 
 

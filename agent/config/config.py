@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from elf.agent.config import specs, units
+from elf.agent.config.limits import CAP_KEYS, limits_of
 from elf.agent.config.specs import MeshSection, SinkSection
 from elf.agent.config.toml_lines import key_lines, toml_problem
 from elf.agent.config.toml_values import (
@@ -144,7 +145,7 @@ class _Reader:
         self.lines = key_lines(text)
 
     def config(self) -> Config:
-        self._known("", 0, self.top, ["agent", "source", "job", "mesh", "keys", "sink"])
+        self._known("", 0, self.top, ["agent", "source", "job", "mesh", "keys", "sink", "limits"])
         agent, joining = self._agent()
         mesh = self._mesh(joining)
         sources = tuple(
@@ -193,7 +194,10 @@ class _Reader:
         bundle = self._values("keys", {"bundle": Key(self._folder)})["bundle"]
         sinks = tuple(self._sink(i, table) for i, table in enumerate(self._tables("sink", required=False)))
         self._unique("sink", [sink.name for sink in sinks])
-        section = MeshSection(bundle=bundle, parameters=self._parameters(), sinks=sinks, **joining)
+        limits = limits_of(self._values("limits", CAP_KEYS))
+        section = MeshSection(
+            limits=limits, bundle=bundle, parameters=self._parameters(), sinks=sinks, **joining
+        )
         self._check_security(section)
         return section
 
@@ -225,8 +229,9 @@ class _Reader:
 
     def _no_mesh(self, joining: dict[str, Any]) -> None:
         """Refuse keys that have no effect without `listen`."""
+        self.variables += [f"ELF_LIMITS_{key.upper()}" for key in CAP_KEYS]
         self.variables += ["ELF_KEYS_BUNDLE", *(f"ELF_MESH_{key.upper()}" for key in specs.parameter_keys())]
-        for section in ("mesh", "keys", "sink"):
+        for section in ("mesh", "keys", "sink", "limits"):
             if section in self.top:
                 self._refuse(
                     section, "", 'only an agent of a mesh has this; add [agent] listen = "HOST:PORT"'
@@ -402,7 +407,7 @@ class _Reader:
 
 def _is_ours(variable: str) -> bool:
     return variable.startswith(
-        ("ELF_AGENT_", "ELF_SOURCE_", "ELF_JOB_", "ELF_MESH_", "ELF_KEYS_", "ELF_SINK_")
+        ("ELF_AGENT_", "ELF_SOURCE_", "ELF_JOB_", "ELF_MESH_", "ELF_KEYS_", "ELF_SINK_", "ELF_LIMITS_")
     )
 
 

@@ -24,6 +24,7 @@ from typing import Any
 import msgspec
 
 from elf.agent.config import units
+from elf.agent.config.limits import limits_table, read_limits
 from elf.agent.config.names import is_name
 from elf.agent.config.specs import read_name
 from elf.agent.config.toml_lines import key_lines, toml_problem
@@ -38,6 +39,7 @@ from elf.agent.config.toml_values import (
 )
 from elf.errors import QueryError, UsageError
 from elf.jobmaster.directory.job_spec import JobSpec
+from elf.jobmaster.directory.limits import NO_LIMITS, Limits
 from elf.jobmaster.directory.versions import parameter_texts
 
 LATENESS_US, EMIT_US, KEEP_US = 60_000_000, 250_000, 3_600_000_000
@@ -62,6 +64,7 @@ class JobFile(msgspec.Struct, frozen=True):
     keep_us: int = KEEP_US
     sinks: tuple[str, ...] = ()
     params: dict[str, str] = {}
+    limits: Limits = NO_LIMITS
     lines: dict[str, int] = {}
     sql_line: int = 1
 
@@ -199,6 +202,7 @@ KEYS = {
     "keep": ("keep_us", Key(read_duration)),
     "sinks": ("sinks", Key(_read_sinks)),
     "params": ("params", Key(_read_params)),
+    "limits": ("limits", Key(read_limits)),
 }
 """Key -> field of `JobFile`, and how its value is read."""
 
@@ -220,7 +224,7 @@ def job_text(spec: JobSpec) -> str:
     parameters = parameter_texts(spec.versions[-1])
     if parameters:
         lines += ["", "[params]", *(f"{name} = {_value(text)}" for name, text in parameters.items())]
-    return "\n".join(lines)
+    return "\n".join([*lines, *limits_table(spec.limits)])
 
 
 def _value(text: str) -> str:

@@ -16,6 +16,7 @@ import msgspec
 from elf.agent.config import units
 from elf.agent.config.names import NAME_EXPECTED, is_name
 from elf.errors import PeerError
+from elf.jobmaster.directory.limits import NO_LIMITS, Limits
 from elf.srt.messages.addresses import Address, parse_address
 from elf.srt.messages.parameters import Parameters
 
@@ -37,6 +38,7 @@ class MeshSection(msgspec.Struct, frozen=True):
     listen: port 0 takes a free one. advertise: its address for other agents; port 0: the port that was taken. cpu_max: cores that
     reading may use, or None. bundle: its keys, None with security "none". metrics: the address for Prometheus, or None.
     control_group: the id of a group whose members may read at the control socket, or None.
+    limits: of every job here.
     """
 
     listen: Address
@@ -49,6 +51,7 @@ class MeshSection(msgspec.Struct, frozen=True):
     metrics: Address | None = None
     sinks: tuple[SinkSection, ...] = ()
     control_group: int | None = None
+    limits: Limits = NO_LIMITS
 
 
 def parameter_keys() -> dict[str, str]:

@@ -87,6 +87,12 @@ class MeshTree(Request, frozen=True, tag=True):
     job: Name
 
 
+class JobEstimate(Request, frozen=True, tag=True):
+    """What an encoded plan would cost agents that follow its source. Answer: `Estimates`."""
+
+    plan: bytes
+
+
 class Answer(msgspec.Struct, frozen=True, tag=True):
     """An answer of the agent."""
 
@@ -127,7 +133,8 @@ class JobHeld(Answer, frozen=True, tag=True):
     agent's clock. signed: whether the mesh takes signed jobs only. schemas: of the sources, if requested. schedule: the job's
     control lines, as a master announced them last; None if the job was never changed. next: the number of the job's next change,
     as far as the agent knows. lost: changes that another one outranked. left: agents of its source that have left for good, and
-    when, those that left last. named: source -> how many of the agents that follow it have a requested name."""
+    when, those that left last. named: source -> how many of the agents that follow it have a requested name. over: of a trial
+    that has passed a limit: where, and which one."""
 
     item: Item | None
     names: tuple[str, ...]
@@ -141,6 +148,7 @@ class JobHeld(Answer, frozen=True, tag=True):
     lost: tuple[Change, ...] = ()
     left: tuple[tuple[str, int], ...] = ()
     named: dict[str, int] = {}
+    over: str = ""
 
 
 class Changed(Answer, frozen=True, tag=True):
@@ -275,15 +283,29 @@ class TrialLine(msgspec.Struct, frozen=True):
     until_us: int
 
 
+class Cost(msgspec.Struct, frozen=True):
+    """What a job costs the fleet. cpu_ms: milliseconds of a processor in a second; sent_bytes: up its tree in a second, over all
+    hops; held_bytes: of memory, with rows unpacked; each the sum over the agents. groups: the most in one pane of a cut, at any
+    agent. agents: how many have reported."""
+
+    job: str
+    cpu_ms: float
+    sent_bytes: int
+    groups: int
+    held_bytes: int
+    agents: int
+
+
 class Status(Answer, frozen=True, tag=True):
     """me: id of the agent that was asked. not_asked: members beyond the number that one status asks. problems: what is
-    wrong and what to do, a line each."""
+    wrong and what to do, a line each. costs: of all jobs, the most expensive first."""
 
     me: str
     members: tuple[Member, ...]
     problems: tuple[str, ...]
     not_asked: int = 0
     trials: tuple[TrialLine, ...] = ()
+    costs: tuple[Cost, ...] = ()
 
 
 class AuditLine(msgspec.Struct, frozen=True):
@@ -310,11 +332,41 @@ class Audit(Answer, frozen=True, tag=True):
     lines: tuple[AuditLine, ...]
 
 
+class AgentEstimate(msgspec.Struct, frozen=True):
+    """read_bytes, lines, span_us: of the sample of its log. groups: the most in a pane of it. sent_bytes: up the tree, in a
+    second. problem: why there is no estimate."""
+
+    agent: str
+    read_bytes: int = 0
+    lines: int = 0
+    span_us: int = 0
+    groups: int = 0
+    sent_bytes: int = 0
+    problem: str = ""
+
+
+class Estimates(Answer, frozen=True, tag=True):
+    """Of a sample of the agents; of: how many follow the source."""
+
+    agents: tuple[AgentEstimate, ...]
+    of: int
+
+
 AnyRequest = (
-    JobGet | JobPut | JobChange | JobList | JobWatch | Revoke | MeshStatus | MeshTree | MeshAudit | MeshLeave
+    JobGet
+    | JobPut
+    | JobChange
+    | JobList
+    | JobWatch
+    | Revoke
+    | MeshStatus
+    | MeshTree
+    | MeshAudit
+    | MeshLeave
+    | JobEstimate
 )
 Reading = JobGet | JobList | JobWatch | MeshStatus | MeshTree | MeshAudit
-"""Requests that change nothing."""
+"""Requests that change nothing and cost little."""
 AnyAnswer = (
     Done
     | Failed
@@ -328,6 +380,7 @@ AnyAnswer = (
     | Tree
     | Status
     | Audit
+    | Estimates
 )
 
 _encoder = msgspec.msgpack.Encoder()

@@ -19,6 +19,7 @@ from elf.agent.control.gathering import InMemory, PartStore
 from elf.agent.control.status import (
     MEMBERS_MAX,
     TREE_MAX,
+    estimates_of,
     failures_of,
     name_of,
     nodes_to_ask,
@@ -41,6 +42,7 @@ from elf.jobmaster.directory.job_spec import (
     decode_agent,
     decode_job,
 )
+from elf.jobmaster.log.schedule import plan_of
 from elf.srt.codec.wire import encode
 from elf.srt.messages.compression import decompress
 from elf.srt.messages.effects import Effect, Route
@@ -48,16 +50,17 @@ from elf.srt.messages.ids import JobId, NodeId, job_id
 from elf.srt.messages.messages import (
     Item,
     Message,
-    StatusReport,
-    StatusRequest,
     TreeReport,
     TreeRequest,
     node_of,
 )
 from elf.srt.messages.patterns import is_named
+from elf.srt.messages.reports import EstimateReport, EstimateRequest, StatusReport, StatusRequest
 from elf.srt.security.certificates import TrustError
 
 NAMES_MAX = 1_000
+SAMPLE_MAX = 5
+"""Agents that one estimate asks."""
 LEFT_MAX = 100
 """Agents that have left, in one answer: more than leave within a window of most jobs."""
 MASTER_US_MAX = 5_000_000
@@ -72,6 +75,13 @@ LOOK_S = 1.0
 """How soon a watch notices that its job was stopped."""
 
 
+class Estimating(Protocol):
+    """Estimates what plans would cost this agent."""
+
+    def take(self, source: NodeId, request: EstimateRequest) -> None:
+        """A request of that node."""
+
+
 class Host(Protocol):
     """What the control service needs of the process around a node."""
 
@@ -81,6 +91,9 @@ class Host(Protocol):
     @property
     def is_signed(self) -> bool:
         """Whether the mesh has keys, so that a job must be signed by an operator."""
+
+    @property
+    def estimates(self) -> Estimating: ...
 
     def refusal(self, item: Item) -> TrustError | None:
         """Why this agent does not accept the signature of an item; None: it does."""
@@ -164,6 +177,8 @@ class ControlService:
         elif isinstance(request, w.MeshAudit):
             names = {node: advert.name for node, advert in self.adverts()}
             yield w.Audit(tuple(lines_of(self._directory, names)))
+        elif isinstance(request, w.JobEstimate):
+            yield await self._estimates(request.plan)
         elif isinstance(request, w.MeshLeave):
             yield await self._leave()
         else:
@@ -195,6 +210,7 @@ class ControlService:
             held.lost(),
             self._left(decode_job(item).source) if item is not None else (),
             dict(Counter(source for advert in taking for source in set(advert.sources))),
+            over.text if item is not None and (over := held.over(decode_job(item))) is not None else "",
         )
 
     def _left(self, source: str) -> tuple[tuple[str, int], ...]:
@@ -355,8 +371,14 @@ class ControlService:
                             yield w.Published(decompress(part, PAYLOAD_BYTES_MAX), more=at < len(parts))
                         if not parts:
                             yield w.Published(encode(put))
-        trial = self._spec(name).trial
-        yield w.Done(f"job {name} was stopped" if trial is None else f"the trial of job {trial.of} has ended")
+        yield w.Done(self._end_of(self._spec(name)))
+
+    def _end_of(self, spec: JobSpec) -> str:
+        """How a job has ended, as a line of text."""
+        if spec.trial is None:
+            return f"job {spec.name} was stopped"
+        over = JobItems(self._directory, spec.id).over(spec)
+        return f"the trial of job {spec.trial.of} has ended{f': {over.text}' if over is not None else ''}"
 
     def _plans(self, job: JobId) -> dict[str, bytes]:
         item = self._directory.get("job", job)
@@ -381,6 +403,26 @@ class ControlService:
             and not self._has_ended(spec)
             and spec.versions[-1].digest != trial.version
         )
+
+    async def _estimates(self, plan: bytes) -> w.Estimates:
+        """Raises UsageError for bytes that are no plan."""
+        try:
+            source = plan_of(plan).source
+        except PeerError as error:
+            raise UsageError(str(error)) from error
+        adverts = {
+            node: each for node, each in self.adverts() if source in each.sources and not each.until_us
+        }
+        nodes = sorted(adverts, key=lambda node: adverts[node].name)
+        some = (
+            [nodes[at * len(nodes) // SAMPLE_MAX] for at in range(SAMPLE_MAX)]
+            if len(nodes) > SAMPLE_MAX
+            else nodes
+        )
+        number = next(self._numbers)
+        survey: Survey[EstimateReport] = Survey(EstimateRequest(number, source, plan), some, SAMPLE_MAX)
+        await self._ask_all(number, survey)
+        return w.Estimates(tuple(estimates_of(adverts, survey)), len(nodes))
 
     async def _tree(self, name: str) -> w.TreeNode:
         await self._wait_for_job(name)
@@ -417,6 +459,9 @@ class ControlService:
     # Cores that send requests.
 
     def _receive(self, source: NodeId, message: Message) -> None:
+        if isinstance(message, EstimateRequest):
+            self._host.estimates.take(source, message)
+            return
         exchange = self._exchanges.get(message.number)  # type: ignore[attr-defined]
         if exchange is not None:
             try:
@@ -482,7 +527,7 @@ class ControlService:
         return tuple(sorted(running)[:NAMES_MAX])
 
     def _has_ended(self, spec: JobSpec) -> bool:
-        return spec.has_ended(self._host.clock_us())
+        return JobItems(self._directory, spec.id).has_ended(spec, self._host.clock_us())
 
     @property
     def _directory(self) -> Directory:

@@ -11,7 +11,7 @@ from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 
-from elf.srt.messages.messages import FILES_MAX, FileMark
+from elf.srt.messages.reports import FILES_MAX, FileMark
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 PATH_MAX = 300

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from msgspec.structs import replace
 
 from elf.agent.config.units import duration_text
-from elf.agent.control.protocol import Failure, Member, Status, TreeNode, TrialLine
+from elf.agent.control.protocol import AgentEstimate, Cost, Failure, Member, Status, TreeNode, TrialLine
 from elf.agent.control.shared_files import shared
 from elf.agent.control.survey import Survey
 from elf.agent.node.mesh_node import MeshNode
 from elf.jobmaster.directory.job_spec import AgentAdvert
+from elf.jobmaster.directory.limits import LIMIT
 from elf.srt.messages.ids import JobId, NodeId, short
-from elf.srt.messages.messages import StatusReport, TreeReport
+from elf.srt.messages.messages import TreeReport
+from elf.srt.messages.reports import EstimateReport, StatusReport
 from elf.srt.transport.admission import TWO_AGENTS
 
 MEMBERS_MAX = 2_000
@@ -56,7 +58,28 @@ def status_of(
     members = [_member(node, each, adverts.get(each), survey, each in near) for each in nodes]
     members.sort(key=lambda member: (member.name, member.id))
     problems = _failing(adverts, survey, jobs) + _problems(node, adverts, survey, members)
-    return Status(node.id.hex(), tuple(members), tuple(problems[:PROBLEMS_MAX]), survey.left_out, trials)
+    costs = costs_of(survey, jobs)
+    return Status(
+        node.id.hex(), tuple(members), tuple(problems[:PROBLEMS_MAX]), survey.left_out, trials, costs
+    )
+
+
+def costs_of(survey: Survey[StatusReport], jobs: Mapping[JobId, str]) -> tuple[Cost, ...]:
+    """What each job costs the agents that answered, the most expensive first. jobs: names."""
+    found: dict[JobId, Cost] = {}
+    for report, _, _ in survey.answers.values():
+        for each in report.costs:
+            name = jobs.get(each.job, short(each.job))
+            so_far = found.get(each.job, Cost(name, 0.0, 0, 0, 0, 0))
+            found[each.job] = Cost(
+                name,
+                so_far.cpu_ms + each.cpu_us / 1000,
+                so_far.sent_bytes + each.sent_bytes,
+                max(so_far.groups, each.groups),
+                so_far.held_bytes + each.held_bytes,
+                so_far.agents + 1,
+            )
+    return tuple(sorted(found.values(), key=lambda cost: (-cost.cpu_ms, -cost.sent_bytes, cost.job)))
 
 
 def _member(
@@ -174,6 +197,19 @@ def failures_of(
     return found
 
 
+def estimates_of(
+    adverts: Mapping[NodeId, AgentAdvert], survey: Survey[EstimateReport]
+) -> Iterator[AgentEstimate]:
+    """The estimates of agents, by name."""
+    for node in sorted(adverts, key=lambda node: adverts[node].name):
+        if node in survey.silent:
+            yield AgentEstimate(adverts[node].name, problem="it does not answer")
+        elif node in survey.answers:
+            made = survey.answers[node][0]
+            about = (made.read_bytes, made.lines, made.span_us, made.groups, made.sent_bytes, made.problem)
+            yield AgentEstimate(adverts[node].name, *about)
+
+
 def untimed_of(survey: Survey[StatusReport]) -> dict[JobId, int]:
     """For each job, how many rejected lines are in none of its windows, as its master reports."""
     found: dict[JobId, int] = {}
@@ -187,11 +223,16 @@ def _failing(
     adverts: Mapping[NodeId, AgentAdvert], survey: Survey[StatusReport], jobs: Mapping[JobId, str]
 ) -> list[str]:
     return [
-        f"{failure.agent}: job {jobs.get(job, short(job))} {failure.text}. Its log has the traceback; other jobs "
-        "are not affected"
+        f"{failure.agent}: job {jobs.get(job, short(job))} {failure.text}. {_advice(failure)}"
         for job, failures in failures_of(adverts, survey).items()
         for failure in failures
     ]
+
+
+def _advice(failure: Failure) -> str:
+    if failure.reason.startswith(LIMIT):
+        return "Other jobs are not affected"
+    return "Its log has the traceback; other jobs are not affected"
 
 
 def tree_of(root: NodeId, adverts: Mapping[NodeId, AgentAdvert], survey: Survey[TreeReport]) -> TreeNode:

@@ -30,7 +30,9 @@ from elf.agent.disk import state_dir
 from elf.agent.disk.store import Store
 from elf.agent.host.allocator import resident_bytes
 from elf.agent.host.clock import Clock
+from elf.agent.host.estimates import Estimates
 from elf.agent.host.identity import claim, own_key
+from elf.agent.host.job_costs import JobCosts
 from elf.agent.host.memory import LOOK_S, Memory
 from elf.agent.host.metrics import MetricsServer, health, metrics, unparsed_sources
 from elf.agent.host.notices import NoticeLog
@@ -49,7 +51,8 @@ from elf.jobmaster.log.log_codec import LOG
 from elf.jobmaster.log.stored import Stored
 from elf.srt.messages.effects import Notice, Read, Recall, Send, Write
 from elf.srt.messages.ids import JobId, NodeId, node_id
-from elf.srt.messages.messages import COUNT_MAX, LIFE_MAX, Contact, Failing, Item, Message, StatusReport
+from elf.srt.messages.messages import COUNT_MAX, LIFE_MAX, Contact, Item, Message
+from elf.srt.messages.reports import Failing, StatusReport
 from elf.srt.messages.typed import parse
 from elf.srt.security.certificates import Keys, Trust, TrustError
 from elf.srt.security.items import Notary
@@ -95,6 +98,7 @@ class Host:
         self.peers = Peers()
         self.notice_log = NoticeLog(notices, self.peers.name_of)
         self.clock = Clock()
+        self.costs = JobCosts()
         self.reading = SourceThreads(self, self.mesh.cpu_max)
         self.sources = self.reading.sources
         self.node: MeshNode
@@ -104,6 +108,7 @@ class Host:
         self.service: ControlService
         self.budget: Budget
         self.seeds: Seeds
+        self.estimates: Estimates
         self._loop: asyncio.AbstractEventLoop
         self._timer: asyncio.TimerHandle | None = None
         self._wake_s = 0.0
@@ -146,9 +151,10 @@ class Host:
             self.reading.open(
                 self.config, me.id, self.budget, self.parameters.idle_grace_us, opened, is_lost=is_lost
             )
+            self.estimates = Estimates(self, self.config, self.parameters.flush_us, opened)
             await self._begin(me, records)
             self.service = ControlService(self, lambda: OnDisk(folder))
-            self._look_at_memory()
+            self._look()
             await self._serve(stop)
         if self._failure is not None:
             raise self._failure
@@ -216,10 +222,12 @@ class Host:
             coded=LOG,
             has_room=self.transport.has_room,
             encoder=self.store.encoder,
+            caps=self.mesh.limits,
             **self._notary(),
         )
         self.peers.node = self.node
         self.node.seat_failed = self._seat_failed
+        self.node.charge = self.costs.charge
         if self.mesh.sinks:
             from elf.agent.host.sink_host import SinkHost
 
@@ -383,6 +391,7 @@ class Host:
             memory=self.memory.by_owner(self, self.budget),
             lag_bytes=sum(sum(source.lag_bytes().values()) for source in self.sources.values()),
             failing=self.failing(),
+            costs=self.costs.of(self.node.seats.values()),
             problems=tuple(problem[:500] for problem in self._problems()),
             files=marks({name: source.inodes for name, source in self.sources.items()}, boot_id()),
         )
@@ -405,10 +414,13 @@ class Host:
         found += unparsed_sources(self.sources)
         return found
 
-    def _look_at_memory(self) -> None:
+    def _look(self) -> None:
         if not self.is_over:
             self.memory.look(self, self.budget)
-            self._loop.call_later(LOOK_S, self._look_at_memory)
+            self.costs.look(time.monotonic(), self.node.sent_bytes)
+            for job, why in self.costs.over(self.node.seats.values()):
+                self.perform(self.node.over_limit(job, why, self.clock_us()))
+            self._loop.call_later(LOOK_S, self._look)
 
     def submit(self, item: Item) -> None:
         """Put an item into the directory, and perform the effects."""

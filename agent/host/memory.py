@@ -28,6 +28,7 @@ from elf.agent.host.allocator import free_bytes, give_back, resident_bytes
 from elf.agent.node.job_seat import JobSeat
 from elf.agent.node.mesh_node import MeshNode
 from elf.cbt.budget import Budget
+from elf.jobmaster.log.job_state import JobState
 from elf.srt.messages.sizes import entry_bytes
 
 LOOK_S = 1.0
@@ -94,6 +95,13 @@ def outside_budget(host: Held) -> dict[str, int]:
         "links": sum(link.held_bytes for link in links) + sum(host.transport.queued_bytes.values()),
         "journal": host.store.queued_bytes,
     }
+
+
+def job_bytes(seat: JobSeat) -> int:
+    """Memory of one job here: its log, kept bundles, windows, and the rows of its panes as they are unpacked. O(entries)."""
+    state = seat.succession.replica.log.state
+    panes = sum(panes.raw_bytes for panes in state.panes.values()) if isinstance(state, JobState) else 0
+    return _log_bytes(seat) + _bundle_bytes(seat) + _window_bytes(seat) + panes
 
 
 def _log_bytes(seat: JobSeat) -> int:

@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
+from elf.agent.host.job_costs import JobCosts
 from elf.agent.node.mesh_node import MeshNode
 from elf.srt.messages.addresses import Address
-from elf.srt.messages.messages import Failing
+from elf.srt.messages.reports import Failing
 
 REQUEST_BYTES_MAX = 8 << 10
 REQUEST_S = 5.0
@@ -42,6 +43,7 @@ class Host(Protocol):
     sinks: Any
     notary: Any
     single_instance: Any
+    costs: JobCosts
     started_s: float
     peers: Any
 
@@ -261,8 +263,23 @@ def _jobs(host: Host) -> Iterator[Family]:
     yield "elf_job_unsent_windows", "Windows that a sink has not acknowledged, at the job's master.", unsent
     lost = _by("job", ((name, master.outbox.lost) for name, master in served))
     yield "elf_job_lost_windows_total", "Windows that no sink stored while they were retained.", lost
+    yield from _costs(host, seats)
     watchers = _by("job", ((name, len(master.watchers)) for name, master in served))
     yield "elf_job_watchers", "Watchers of the job's windows, at its master.", watchers
+
+
+def _costs(host: Host, seats: Iterable[tuple[str, Any]]) -> Iterator[Family]:
+    names = {seat.job: name for name, seat in seats}
+    cpu = _by("job", ((name, host.costs.cpu_ns[job] / 1e9) for job, name in names.items()))
+    text = "Processor time of a job at this agent: its seat, and its part of reading the logs."
+    yield "elf_job_cpu_seconds_total", text, cpu
+    sent = _by("job", ((name, host.node.sent_bytes[job]) for job, name in names.items()))
+    yield "elf_job_sent_bytes_total", "Bytes of rows sent up the job's tree.", sent
+    costs = host.costs.of(host.node.seats.values())
+    groups = _by("job", ((names[cost.job], cost.groups) for cost in costs))
+    yield "elf_job_groups", "The most groups in one pane of a cut of the log, in the last seconds.", groups
+    held = _by("job", ((names[cost.job], cost.held_bytes) for cost in costs))
+    yield "elf_job_memory_bytes", "Memory of the job at this agent, its rows unpacked.", held
 
 
 def _failing(host: Host) -> Iterator[Family]:

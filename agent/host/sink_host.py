@@ -40,7 +40,8 @@ from elf.jobmaster.windows.result import PaneState
 from elf.sinks.lake.parquet import ParquetSink, WriterDied, WriterProcess, cause
 from elf.srt.messages.effects import Effect, Send
 from elf.srt.messages.ids import JobId, NodeId
-from elf.srt.messages.messages import Failing, Message
+from elf.srt.messages.messages import Message
+from elf.srt.messages.reports import Failing
 from elf.srt.messages.results import WITHDRAWN, LedgerRequest, Put, PutPart
 
 GATHER_S = 0.25

@@ -13,6 +13,7 @@ from typing import Protocol
 from elf.agent.config.config import Config
 from elf.agent.control.columns import advertised, with_columns
 from elf.agent.host.cpu_share import CpuShare
+from elf.agent.host.job_costs import JobCosts
 from elf.agent.node.mesh_node import MeshNode, Outer
 from elf.agent.work.mesh_source import MeshSource
 from elf.agent.work.seen_columns import SeenColumns
@@ -33,6 +34,7 @@ class Host(Protocol):
     """What `SourceThreads` needs of the process around a node."""
 
     node: MeshNode
+    costs: JobCosts
     notices: Callable[[str], None]
     is_over: bool
 
@@ -118,11 +120,13 @@ class SourceThreads:
         if self._host.is_over or done.cancelled():
             return
         error = done.exception()
+        self._host.costs.spent(source.take_spent())
         for text in source.take_notices():
             self._host.notices(text)
         with suppress(OSError):  # spilling fails now; the store reports why
             source.account()
         if error is None:
+            self._host.costs.cut(read.job, done.result())
             self._host.perform(self._host.node.cut(done.result(), self._host.clock_us()))
             return
         if isinstance(error, Exception) and not isinstance(error, OSError | MemoryError | SourceError):

@@ -19,6 +19,7 @@ from copy import copy
 from typing import TYPE_CHECKING, Any
 
 from elf.agent.node.delta_worker import DeltaWorker, State
+from elf.agent.node.group_limit import GroupLimit
 from elf.agent.node.lakes import Lakes, SinkOf
 from elf.agent.node.term import Term
 from elf.agent.node.timers import Timed
@@ -27,6 +28,7 @@ from elf.jobmaster.directory.directory import UNBELIEVED, Directory
 from elf.jobmaster.directory.job_items import JobItems
 from elf.jobmaster.directory.job_spec import JobSpec, ballot_item, decode_job, is_another_trial
 from elf.jobmaster.directory.known_schedule import schedule_item
+from elf.jobmaster.directory.limits import NO_LIMITS, Limits
 from elf.jobmaster.log.handover import Offering, Unshared
 from elf.jobmaster.log.job_log import Promise
 from elf.jobmaster.log.job_state import JobState
@@ -58,8 +60,8 @@ _ANSWERS = {m.Commit, m.Split, m.Resend, m.Hold, m.Welcome}
 
 
 class JobSeat:
-    """One job at one node. `job`: its id. ended: neighbours whose processes are certainly gone. Public cores are to be read
-    only."""
+    """One job at one node. `job`: its id. ended: neighbours whose processes are certainly gone. caps: this agent's limits for
+    every job. Public cores are to be read only."""
 
     def __init__(
         self,
@@ -79,9 +81,12 @@ class JobSeat:
         former: JobSeat | None = None,
         revoked: Set[NodeId] = frozenset(),
         ended: Set[NodeId] = frozenset(),
+        caps: Limits = NO_LIMITS,
     ) -> None:
         self.job: JobId = spec.id
         self.spec, self.me = spec, me
+        self.limits = spec.limits.within(caps)
+        self._groups = GroupLimit()
         self.is_stopped = False
         """Whether the job has ended; see the module."""
         self.takeovers = 0
@@ -119,7 +124,8 @@ class JobSeat:
     def _make(self) -> None:
         """Create all cores but the worker."""
         self.tree = TreeSeat(self.job, self.me, self._life, self._parameters, self._rng)
-        self.reducer = Reducer(self.job, self.me, self._life, self._parameters, self._has_credit)
+        about = self.job, self.me, self._life, self._parameters, self._has_credit
+        self.reducer = Reducer(*about, self.limits.sample)
         self.succession = Succession(self.job, self.me, self._parameters, self._new_state, self._instance)
         p = self._parameters
         # Half of a reducer's bound: bundles of workers need the rest.
@@ -219,7 +225,7 @@ class JobSeat:
         self.spec = spec or known
         if spec is not None and spec is not known:
             self._items += self._held.newly_lost(known, spec)
-        if spec is None or spec.has_ended(now) or is_another_trial(spec, known):
+        if spec is None or self._held.has_ended(spec, now) or is_another_trial(spec, known):
             return self._stop(now)
         if self.master is not None:
             if spec is not known:
@@ -284,9 +290,11 @@ class JobSeat:
         return self.tree.passing(join, origin, now, is_root)
 
     def cut(self, cut: Cut, now: int) -> list[Effect]:
-        """The source answered the worker."""
+        """The source answered the worker. Raises LimitPassed."""
         self._awake = self._flow
-        return self.worker.cut(cut, now) if self.worker is not None else []
+        if self.worker is None:
+            return []
+        return self.worker.cut(self._groups.apply(cut, self.limits), now)
 
     def step(self, source: NodeId, message: Message, now: int) -> list[Effect]:
         """A message of this job."""

@@ -6,7 +6,7 @@ In one sentence: a core's effects become datagrams, frames of links, writes and 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from enum import Enum
 
@@ -19,8 +19,9 @@ from elf.srt.link.coded_links import CodedLinks
 from elf.srt.link.link import Link
 from elf.srt.messages.effects import Effect, Notice, Post, Read, Recall, Route, Send, Write
 from elf.srt.messages.ids import JobId, NodeId, short
-from elf.srt.messages.messages import Contact, Held, Message, StateReport
+from elf.srt.messages.messages import Bundle, Contact, Held, Message, StateReport
 from elf.srt.messages.parameters import Parameters
+from elf.srt.messages.sizes import size_of
 
 Outer = Send | Write | Read | Recall | Notice
 """Effects that the host performs."""
@@ -55,6 +56,8 @@ class LinkedNode:
         self._has_room = has_room
         self._timers = Timers()
         self._barrier = WriteBarrier(parameters.disk_us_max)
+        self.sent_bytes: Counter[JobId] = Counter()
+        """Bytes of bundles that were sent up each job's tree, roughly."""
         self._to_self: deque[tuple[NodeId, Message]] = deque()  # messages to itself
         # Jobs with a message whose encoding raised during this call.
         self._unsent: dict[JobId, Exception] = {}
@@ -151,7 +154,10 @@ class LinkedNode:
             self._to_self.append((self.id, post.message))
             return
         link = self._link(post.to, now)
+        is_up = type(post.message) is Bundle
         for message in (post.message,) if self._coded is None else self._pieces(self._coded, post):
+            if is_up:
+                self.sent_bytes[post.message.job] += size_of(message)  # type: ignore[attr-defined]
             self._do(link.post(message, now), now, out)
         self._timers.watch(link)
 

@@ -45,6 +45,7 @@ from elf.agent.node.vacancy import Vacancy
 from elf.cbt.budget import Budget
 from elf.jobmaster.directory.directory import Directory
 from elf.jobmaster.directory.job_spec import AgentAdvert, SourceColumns, decode_job, is_readable
+from elf.jobmaster.directory.limits import NO_LIMITS, Limits
 from elf.jobmaster.log.record_codec import RecordEncoder
 from elf.jobmaster.log.succession import OF_LOGS
 from elf.srt.codec.wire import LogForm
@@ -57,6 +58,7 @@ from elf.srt.messages.events import Cut
 from elf.srt.messages.ids import JobId, NodeId
 from elf.srt.messages.messages import Contact, Item, Message, Routed
 from elf.srt.messages.parameters import Parameters
+from elf.srt.messages.reports import ENDED_MAX, EstimateReport, EstimateRequest, StatusReport, StatusRequest
 from elf.srt.overlay.overlay import Overlay
 
 if TYPE_CHECKING:
@@ -70,8 +72,9 @@ ASKED_MAX = 3
 _OVERLAY = (m.Ping, m.Pong, m.ProbeFor, m.LeavesRequest, m.LeavesReport, m.JoinMesh, m.JoinReply)
 _GOSSIP = (m.GossipDigest, m.GossipItems)
 _FOR_SINKS = (r.Put, r.PutPart, r.LedgerRequest)
-_FOR_OPERATORS = (r.Shown, r.ShownPart, r.WatchReply, m.TreeReport, m.StatusReport, c.ChangeReport)
-"""Answers to an operator at this host."""
+_REPORTS = (StatusReport, EstimateReport, EstimateRequest, m.TreeReport, c.ChangeReport)
+_FOR_OPERATORS = (*_REPORTS, r.Shown, r.ShownPart, r.WatchReply)
+"""Answers to an operator at this host, and requests for estimates of its log."""
 
 
 class MeshNode(SeatedNode):
@@ -82,7 +85,7 @@ class MeshNode(SeatedNode):
     states in this form; without it, links carry messages as objects, between nodes of one process. encoder: encodes the records
     that seats write; without it, the host does. `has_room`: whether a message to that node is sent soon. `sign` signs this node's
     directory items, `verify` accepts or refuses those of others, `is_revoked` checks accepted ones again
-    (`elf.srt.security.items.Notary`); without these three all items are accepted.
+    (`elf.srt.security.items.Notary`); without these three all items are accepted. caps: limits for every job at this node.
     """
 
     def __init__(
@@ -104,6 +107,7 @@ class MeshNode(SeatedNode):
         coded: LogForm | None = None,
         has_room: Callable[[NodeId], bool] = lambda peer: True,
         encoder: RecordEncoder | None = None,
+        caps: Limits = NO_LIMITS,
     ) -> None:
         super().__init__(
             me,
@@ -116,6 +120,7 @@ class MeshNode(SeatedNode):
             has_room=has_room,
             encoder=encoder,
             sign=sign,
+            caps=caps,
         )
         self.name = name
         self.sources, self.sinks = tuple(sources), tuple(sinks)
@@ -129,7 +134,7 @@ class MeshNode(SeatedNode):
         """Gets messages for an operator at this host; it must not call back."""
         self.sink: Callable[[NodeId, Message], None] = lambda source, message: None
         """Gets messages for a sink that this agent serves; it must not call back."""
-        self.describe: Callable[[m.StatusReport], m.StatusReport] = lambda report: report
+        self.describe: Callable[[StatusReport], StatusReport] = lambda report: report
         """Adds what only the host knows: memory, lag, version, problems."""
         self.has_left = False
         """The mesh knows that this node leaves: the process may end."""
@@ -364,12 +369,12 @@ class MeshNode(SeatedNode):
             self.sink(source, message)
         elif kind in _FOR_OPERATORS:
             self.listener(source, message)
-        elif kind is m.StatusRequest:
+        elif kind is StatusRequest:
             self._do([Send(source, self.status(message.number, now))], now, out)  # type: ignore[attr-defined]
         else:
             self._to_seat(source, message, now, out)
 
-    def status(self, number: int, now: int) -> m.StatusReport:
+    def status(self, number: int, now: int) -> StatusReport:
         """This node's status. O(jobs)."""
         return self.describe(roles_of(self.seats.values(), number, now, self.failing(now), self._ended))
 
@@ -530,7 +535,7 @@ class MeshNode(SeatedNode):
     def _note_ended(self, peer: NodeId, now: int) -> None:
         """Record that a neighbour's process has ended. The oldest records are dropped: their jobs have another master by now."""
         self._ended.pop(peer, None)
-        while len(self._ended) >= m.ENDED_MAX:
+        while len(self._ended) >= ENDED_MAX:
             del self._ended[next(iter(self._ended))]
         self._ended[peer] = now
 
@@ -540,9 +545,11 @@ class MeshNode(SeatedNode):
             changed |= self._apply_revocations(out)
         if "job" in changed:
             self._open_seats(now, out, {})
-        if changed & {"job", "agent", "ballot"}:
+        if changed & {"job", "agent", "ballot", "over"}:
             for seat in self._each_seat():
                 self._call(seat, now, out, seat.directory_changed, now)
+        if "over" in changed:
+            self._vacant_changed(now, out)
         self._timers.watch(self.directory)
 
     def _apply_revocations(self, out: list[Outer]) -> set[str]:
@@ -561,7 +568,7 @@ class MeshNode(SeatedNode):
             if item.name in self.vacancies or (former is not None and not former.is_stopped):
                 continue
             spec = decode_job(item)
-            if former is None or not spec.has_ended(now):
+            if former is None or not self._has_ended(spec, now):
                 self._open(spec, records, now, out)
         self._vacant_changed(now, out)
         for source, message in self._early.ready(self.seats):

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 
 from elf.agent.node.job_seat import JobSeat
 from elf.srt.messages.ids import NodeId
-from elf.srt.messages.messages import Failing, Micros, StatusReport
+from elf.srt.messages.messages import Micros
+from elf.srt.messages.reports import Failing, StatusReport
 
 
 def roles_of(

@@ -39,7 +39,9 @@ from elf.agent.node.timers import Timed
 from elf.agent.node.vacancy import Phase, Vacancy, is_fault
 from elf.cbt.budget import Budget
 from elf.jobmaster.directory.directory import Directory
-from elf.jobmaster.directory.job_spec import JobSpec, decode_job
+from elf.jobmaster.directory.job_items import JobItems
+from elf.jobmaster.directory.job_spec import JobSpec, decode_job, over_item
+from elf.jobmaster.directory.limits import LIMIT, LimitPassed, Limits, Over
 from elf.jobmaster.log.job_log import Base, More, Promise
 from elf.jobmaster.log.record_codec import RecordEncoder
 from elf.jobmaster.log.succession import OF_LOGS
@@ -49,6 +51,7 @@ from elf.srt.messages.effects import Effect, Notice, Post, Recall, Write
 from elf.srt.messages.ids import JobId, NodeId, closeness, short
 from elf.srt.messages.messages import Contact, Item
 from elf.srt.messages.parameters import Parameters
+from elf.srt.messages.reports import Failing
 from elf.srt.overlay.overlay import Overlay
 
 if TYPE_CHECKING:
@@ -83,6 +86,7 @@ class SeatedNode(LinkedNode):
         has_room: Callable[[NodeId], bool],
         encoder: RecordEncoder | None,
         sign: Callable[[Item], Item],
+        caps: Limits,
     ) -> None:
         super().__init__(me, parameters, coded, has_room)
         self.seats: dict[JobId, JobSeat] = {}
@@ -95,8 +99,10 @@ class SeatedNode(LinkedNode):
         """Called with each exception of a seat, and whether its reason differs from the last one of that job."""
         self.served_anew: Callable[[JobId], None] = lambda job: None
         """Called as soon as this node learns that another master serves the job; it must not call this node."""
+        self.charge: Callable[[JobId | None], JobId | None] = lambda job: None
+        """Called where work for a job begins, with the job, and where it ends, with the answer to the former call."""
         self._rng, self._sign = rng, sign
-        self._budget, self._sink_of = budget, sink_of
+        self._budget, self._sink_of, self._caps = budget, sink_of, caps
         self._stores_states = stores_states  # sinks of this mesh take the states of panes
         self._encoder = encoder
         self._joined = False
@@ -130,6 +136,21 @@ class SeatedNode(LinkedNode):
         """Call a seat, perform its effects, and apply its changes. source: the sender, if the call is about a message."""
         if self.seats.get(seat.job) is not seat:
             return
+        former = self.charge(seat.job)
+        try:
+            self._guarded(seat, now, out, do, *about, source=source)
+        finally:
+            self.charge(former)
+
+    def _guarded(
+        self,
+        seat: JobSeat,
+        now: int,
+        out: list[Outer],
+        do: Callable[..., list[Effect]],
+        *about: Any,
+        source: NodeId | None,
+    ) -> None:
         try:
             effects = self._ready(seat.job, do(*about))
         except Exception as error:
@@ -248,6 +269,25 @@ class SeatedNode(LinkedNode):
         if is_news:
             out.append(Notice(FAILING, self._failure(vacancy, error, now)))
         self.seat_failed(error, is_news)
+        if spec.trial is not None and isinstance(error, LimitPassed):
+            self._end_trial(spec, Over(self.name, vacancy.reason), now, out)
+
+    def _end_trial(self, spec: JobSpec, over: Over, now: int, out: list[Outer]) -> None:
+        """End a trial at all nodes, with the present version that runs beside it."""
+        for item in list(self.directory.items("job")):
+            beside = decode_job(item)
+            if beside.trial == spec.trial:
+                self.directory.put(self._sign(over_item(beside, over)), now)
+        self._timers.watch(self.directory)
+        self._directory_changed(now, out)
+
+    def over_limit(self, job: JobId, reason: str, now: int) -> list[Outer]:
+        """The host has measured that a job costs more than its limits allow: it fails here."""
+        out: list[Outer] = []
+        seat = self.seats.get(job)
+        if seat is not None and not seat.is_stopped:
+            self._failed(seat.spec, LimitPassed(f"{LIMIT}{reason}"), now, out)
+        return self._end(now, out)
 
     def _fail_unsent(self, now: int, out: list[Outer]) -> None:
         """Fail the seats whose messages could not be encoded. Their other effects are performed, before `Away`."""
@@ -259,11 +299,12 @@ class SeatedNode(LinkedNode):
             self._failed(seat.spec if seat is not None else vacancy.spec, error, now, out)  # type: ignore[union-attr]
 
     def _failure(self, vacancy: Vacancy, error: Exception, now: int) -> str:
-        blame = (
-            "a bug of elf: please report it with the traceback"
-            if is_fault(error)
-            else "not a fault of the job"
-        )
+        if isinstance(error, LimitPassed):
+            blame = "over a limit"
+        elif is_fault(error):
+            blame = "a bug of elf: please report it with the traceback"
+        else:
+            blame = "not a fault of the job"
         refused = ", ".join(short(node) for node in sorted(vacancy.refused))
         text = (
             f"job {vacancy.spec.name} failed here ({vacancy.reason}), {blame}; other jobs continue, and this one starts again in "
@@ -373,6 +414,7 @@ class SeatedNode(LinkedNode):
                 former=former,
                 revoked=self._revoked,
                 ended=self._ended.keys(),
+                caps=self._caps,
             )
             if vacancy is not None:
                 seat.succession.restore([Promise(vacancy.promise)])
@@ -400,12 +442,15 @@ class SeatedNode(LinkedNode):
         known = {*self.links, *self.overlay.acquaintances()}
         self._do([Post(peer, m.Away(job, False)) for peer in peers if peer in known], now, out, job)
 
+    def _has_ended(self, spec: JobSpec, now: int) -> bool:
+        return JobItems(self.directory, spec.id).has_ended(spec, now)
+
     def _vacant_changed(self, now: int, out: list[Outer]) -> None:
         """Jobs without a seat may have changed or ended in the directory."""
         for vacancy in list(self.vacancies.values()):
             item = self.directory.get("job", vacancy.spec.id)
             spec = decode_job(item) if item is not None else vacancy.spec
-            if item is None or spec.has_ended(now):
+            if item is None or self._has_ended(spec, now):
                 if vacancy.is_vacant:
                     self._open(spec, {}, now, out)
                 if not vacancy.is_vacant:
@@ -512,7 +557,7 @@ class SeatedNode(LinkedNode):
         seats = [seat.spec for seat in self.seats.values()]
         return [*seats, *(vacancy.spec for vacancy in self.vacancies.values() if vacancy.is_vacant)]
 
-    def failing(self, now: int) -> tuple[m.Failing, ...]:
+    def failing(self, now: int) -> tuple[Failing, ...]:
         """Jobs that fail here, vacant ones first. A job that was changed or started again has not failed since."""
         failed = [vacancy for vacancy in self.vacancies.values() if vacancy.failures]
         listed = sorted(failed, key=lambda each: (not each.is_vacant, each.spec.name))

@@ -23,9 +23,11 @@ from collections.abc import Collection, Iterable
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from elf.jobmaster.directory.limits import LimitPassed
 from elf.srt.messages.effects import Effect
 from elf.srt.messages.ids import NodeId
-from elf.srt.messages.messages import NO_BALLOT, Ballot, Failing
+from elf.srt.messages.messages import NO_BALLOT, Ballot
+from elf.srt.messages.reports import Failing
 
 if TYPE_CHECKING:
     from elf.agent.node.job_seat import JobSeat
@@ -137,14 +139,16 @@ class Vacancy:
 
 
 def is_fault(error: Exception) -> bool:
-    """Whether the error is a bug, and not a lack of memory or disk space."""
-    return not isinstance(error, MemoryError | OSError)
+    """Whether the error is a bug, and not a lack of memory or disk space, or a limit of the job."""
+    return not isinstance(error, MemoryError | OSError | LimitPassed)
 
 
 def reason_of(error: Exception) -> str:
     """The reason of a failure, on one line."""
     if isinstance(error, MemoryError):
         return "memory is short"
+    if isinstance(error, LimitPassed):
+        return str(error)[:REASON_CHARS_MAX]
     if isinstance(error, ChildProcessError):
         return str(error.strerror or error)[:REASON_CHARS_MAX]
     if isinstance(error, OSError):

@@ -24,6 +24,7 @@ from elf.agent.simulator.checks.oracle import Violation
 from elf.agent.simulator.mesh import Mesh
 from elf.agent.simulator.scenario.scenario import Bug
 from elf.agent.simulator.world.places import Actor
+from elf.jobmaster.directory.limits import LimitPassed
 from elf.jobmaster.log.job_state import JobState
 from elf.srt.messages.effects import Effect, Post, Send
 from elf.srt.messages.events import Cut
@@ -106,7 +107,7 @@ class Bugs:
         """A seat was dropped. Raises Violation."""
         if isinstance(error, Violation):
             raise error
-        if not isinstance(error, PlantedError):
+        if not isinstance(error, PlantedError | LimitPassed):
             raise Violation(f"a core failed: {where(error)}") from error
         reported = node.failing(self._mesh.world.clock(actor))
         if not any(str(error) in each.reason and each.again_us > 0 for each in reported):

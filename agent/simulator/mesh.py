@@ -13,6 +13,7 @@ from elf.agent.simulator.world.places import EPOCH_US, Actor
 from elf.agent.simulator.world.sources import Loss, VirtualSource
 from elf.agent.simulator.world.world import PATHS, World
 from elf.jobmaster.directory.job_spec import JobSpec, Trial, Version
+from elf.jobmaster.directory.limits import Limits
 from elf.jobmaster.plan import codec as plans
 from elf.srt.messages.ids import NodeId, node_id
 from elf.srt.messages.messages import Contact
@@ -136,7 +137,11 @@ class Mesh:
                 sinks=tuple(f"{SINK_NAME}{n or ''}" for n in range(self.scenario.sinks)),
                 since_us=EPOCH_US + job.line_us,
                 trial=trial_of(job),
+                limits=Limits(job.sample, others=job.sample > 0),
             )
+            if job.sample:
+                self.oracle.sample[spec.id] = job.sample
+                self.oracle.hashes = dict(zip(PATHS.paths, PATHS.hash, strict=True))
             self.specs.append(spec)
             if job.agents:
                 names = [self.hosts[server.number].name for server in self.servers]

@@ -45,6 +45,7 @@ from elf.agent.work.losses import Losses
 from elf.agent.work.parse_health import ParseHealth
 from elf.agent.work.reading import LOST_STATE, Place, Reading
 from elf.agent.work.rescan import EndsBefore, Rescan
+from elf.agent.work.spent import Spent
 from elf.agent.work.unparsed import Unparsed
 from elf.cbt.budget import Budget
 from elf.errors import SourceError
@@ -144,6 +145,7 @@ class MeshSource:
         self._reject: Reject | None = None
         self._lost_bytes = 0
         self._is_state_lost = False
+        self._spent = Spent()
         self._lock = Lock()
 
     # For the host.
@@ -154,6 +156,7 @@ class MeshSource:
         An exception from one job's rows does not affect other jobs; that job's next `Read` reads the lines again.
         """
         with self._lock:
+            self._spent.begin()
             self._files.look(clock_us, now_s, read.since_us, any(slot[1] for slot in read.positions))
             self._parse_health.begin(now_s)
             if self._is_state_lost:
@@ -164,6 +167,7 @@ class MeshSource:
             if self._files.is_dirty or now_s - self._files.save_s >= SAVE_S:
                 self._files.save(self._time_max)
             self._publish()
+            self._spent.charge((read.job,))
             return cut
 
     def _publish(self) -> None:
@@ -213,6 +217,10 @@ class MeshSource:
         while self._notices:
             notices.append(self._notices.popleft())
         return notices
+
+    def take_spent(self) -> list[tuple[JobId, int]]:
+        """Nanoseconds of processor time since the last call, by job; see `Spent.take`."""
+        return self._spent.take()
 
     def close(self) -> None:
         """Save, and close every file. Idempotent."""
@@ -459,8 +467,10 @@ class MeshSource:
         batch = self._parsing.parse(block, format, state, self._files.clock_us, self._settle)
         self.counters.scans += 1
         self._report_type_conflicts(batch)
+        self._spent.charge([reading.job for reading, _ in takers])
         for reading, place in takers:
             self._isolate(reading, reading.take, place, block, batch, before)
+            self._spent.charge((reading.job,))
         advance(state, batch, block.too_long)
         return batch
 

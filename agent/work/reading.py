@@ -47,6 +47,7 @@ class Reading:
 
     def __init__(self, read: Read, schedule: Schedule, worker: NodeId, counts_all: bool = True) -> None:
         """counts_all: see `Notes.counts_all`."""
+        self.job = read.job
         self.lane, self.ends, self.since_us = read.lane, read.ends, read.since_us
         self.given = dict(read.positions)
         self.rows = JobRows(schedule, read.since_us)

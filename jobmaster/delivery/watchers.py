@@ -129,7 +129,7 @@ def shortened(put: Put) -> Put:
     if nbytes <= WINDOW_BYTES_MAX:
         return put
     rows = tuple(islice(put.rows, max(1, len(put.rows) * HEAD_BYTES // nbytes)))
-    return replace(put, rows=rows, left_out=put.left_out + len(put.rows) - len(rows))
+    return replace(put, rows=rows, left_out=put.left_out + len(put.rows) - len(rows), others=0)
 
 
 def without_panes(put: Put) -> Put:

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from elf.srt.messages.parameters import Parameters
 
 Key = tuple[str, bytes]
-KINDS = ("agent", "audit", "ballot", "job", "lost", "revoked", "schedule")
+KINDS = ("agent", "audit", "ballot", "job", "lost", "over", "revoked", "schedule")
 NAME_BYTES_MAX = 64  # ids have 16 or 32 bytes
 STAMP_MAX = 5  # a ballot, its node as two halves and its instance, and a number
 BODY_BYTES_MAX = 1 << 20  # a job's spec: `job_spec.BODY_BYTES_MAX`

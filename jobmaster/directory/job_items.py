@@ -13,12 +13,14 @@ from elf.jobmaster.directory.job_spec import (
     decode_agent,
     decode_job,
     decode_lost,
+    decode_over,
     lost_item,
 )
 from elf.jobmaster.directory.known_schedule import KnownSchedule, decode_schedule
+from elf.jobmaster.directory.limits import Over
 from elf.jobmaster.directory.versions import lost_changes
 from elf.srt.messages.ids import JobId, NodeId
-from elf.srt.messages.messages import NO_BALLOT, Ballot, Item
+from elf.srt.messages.messages import NO_BALLOT, Ballot, Item, Micros
 
 
 class JobItems:
@@ -58,6 +60,15 @@ class JobItems:
         """Changes that masters took and that the job does not have, oldest first."""
         item = self._directory.get("lost", self._job)
         return () if item is None else decode_lost(item).changes
+
+    def over(self, spec: JobSpec) -> Over | None:
+        """Rule Trials*: where and why that trial passed a limit; None if it has not, and for a job that is no trial."""
+        item = self._directory.get("over", self._job) if spec.trial is not None else None
+        return decode_over(item) if item is not None and item.stamp == (spec.number,) else None
+
+    def has_ended(self, spec: JobSpec, now: Micros) -> bool:
+        """Whether that job was stopped, or is a trial that has ended."""
+        return spec.has_ended(now) or self.over(spec) is not None
 
     def newly_lost(self, former: JobSpec, spec: JobSpec) -> list[Item]:
         """A spec outranks another one: the item to spread, if the job has lost changes by it that `lost` does not have."""

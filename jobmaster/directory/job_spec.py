@@ -17,6 +17,7 @@ from msgspec.structs import astuple
 from elf.errors import PeerError
 from elf.jobmaster.directory.audit import decode_audited
 from elf.jobmaster.directory.known_schedule import BALLOT_PARTS, body_of, decode_schedule, stamp_of
+from elf.jobmaster.directory.limits import NO_LIMITS, Limits, Over
 from elf.jobmaster.directory.shared_plans import whole
 from elf.srt.messages.ids import NodeId, job_id, maker
 from elf.srt.messages.messages import COUNT_MAX, Ballot, Instance, Item, Micros
@@ -82,7 +83,7 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     request begins end it by default after a minute at most. keep_us: how long final panes are retained for revisions. The
     default is an hour: 360 panes of ten seconds, and longer than an upgrade of a host. since_us: older lines are not part of
     the job. emit_us: the interval at which open windows are published; 0: the mesh's. label: of the folder of job files that
-    started the job; "": a command did. trial: the job tries a change of another one.
+    started the job; "": a command did. trial: the job tries a change of another one. limits: of what it may cost each agent.
     """
 
     name: Name
@@ -100,6 +101,7 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     changes: Annotated[tuple[Change, ...], Meta(max_length=CHANGES_MAX)] = ()
     label: Annotated[str, Meta(max_length=64)] = ""
     trial: Trial | None = None
+    limits: Limits = NO_LIMITS
 
     @property
     def whole(self) -> tuple[Version, ...]:
@@ -266,6 +268,19 @@ def decode_lost(item: Item) -> Lost:
     return body_of(item, Lost, LOST_BYTES_MAX)
 
 
+OVER_BYTES_MAX = 4 << 10
+
+
+def over_item(spec: JobSpec, over: Over) -> Item:
+    """The item that ends a trial. Its stamp is the spec's number: the next trial of that name is another one."""
+    return Item("over", spec.id, (spec.number,), _encoder.encode(over))
+
+
+def decode_over(item: Item) -> Over:
+    """Raises PeerError."""
+    return body_of(item, Over, OVER_BYTES_MAX)
+
+
 _READERS: dict[str, Callable[[Item], object]] = {
     "job": decode_job,
     "agent": decode_agent,
@@ -273,4 +288,5 @@ _READERS: dict[str, Callable[[Item], object]] = {
     "schedule": decode_schedule,
     "lost": decode_lost,
     "audit": decode_audited,
+    "over": decode_over,
 }

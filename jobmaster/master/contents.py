@@ -10,6 +10,7 @@ from elf.jobmaster.delivery.states import as_parts
 from elf.jobmaster.log.job_state import JobState, WindowKey
 from elf.jobmaster.log.schedule import plan_of
 from elf.jobmaster.plan.plan import Plan
+from elf.jobmaster.windows.panes import Piece, sampled
 from elf.jobmaster.windows.reading import FORGET_LOOKS, STEP_BYTES, Content, Reading, Steps, digest_steps
 from elf.jobmaster.windows.state import StateMaker
 from elf.jobmaster.windows.windows import Publisher, lines_of
@@ -18,12 +19,14 @@ from elf.srt.messages.results import PaneParts
 
 
 class Contents:
-    """The contents of one job's windows. stores_states: whether a sink also stores the states of panes.
+    """The contents of one job's windows. stores_states: whether a sink also stores the states of panes. sample: above 0, the most
+    groups of a window beside the row `other`.
 
     reading: the large window that is being read, or has been read and waits to be fetched.
     """
 
-    def __init__(self, state: JobState, budget: Budget, stores_states: bool) -> None:
+    def __init__(self, state: JobState, budget: Budget, stores_states: bool, sample: int = 0) -> None:
+        self._sample = sample
         self._state, self._budget, self._stores_states = state, budget, stores_states
         self._publishers: dict[str, Publisher] = {}
         self._makers: dict[str, StateMaker] = {}
@@ -73,11 +76,18 @@ class Contents:
         stop = start + size if size else None
         rows: Sequence[tuple[Any, ...]] = ()
         pieces = panes.window(start, stop if stop is not None else start, STEP_BYTES)
+        others: Sequence[tuple[Any, ...]] = ()
+        if self._sample and not panes.plan.families:
+            groups, rest = sampled(pieces, panes.ops[0], self._sample)
+            pieces = iter([Piece(groups, [])] if len(groups) else [])
+            others = self.publisher(version).rows_of_other(rest)
         for found in self.publisher(version).steps(pieces):
             if found is not None:
                 rows = found[1]
                 break
             yield None
+        if others:
+            rows = [*rows, *others]
         lines = lines_of(panes.lines(start, stop) if size else panes.lines())
         digest = 0
         for hashed in digest_steps(rows, lines):
@@ -91,7 +101,7 @@ class Contents:
                 yield None
             else:
                 made = states
-        yield Content(rows, lines, digest, made)
+        yield Content(rows, lines, digest, made, len(others))
 
     def _panes(self, key: WindowKey) -> Iterator[tuple[PaneParts, ...] | None]:
         """The pane states that a lake stores with a window: those of its panes that no earlier window has. So each pane is

@@ -84,6 +84,7 @@ class Master:
             keep_us=spec.keep_us,
             emit_us=self._emit_us,
             stores_states=stores_states and bool(spec.sinks),
+            sample=spec.limits.sample,
         )
         self.outbox = Outbox(
             self.job,

@@ -38,7 +38,7 @@ from elf.srt.messages.results import NO_ROWS, WITHDRAWN, Put
 
 
 class Publication:
-    """The windows that a master publishes. `lateness_us`, `keep_us`: the job's."""
+    """The windows that a master publishes. `lateness_us`, `keep_us`: the job's. sample: see `Contents`."""
 
     def __init__(
         self,
@@ -51,10 +51,11 @@ class Publication:
         keep_us: Micros,
         emit_us: Micros | None = None,
         stores_states: bool = False,
+        sample: int = 0,
     ) -> None:
         self.state, self.ballot, self.lateness_us, self.keep_us = state, ballot, lateness_us, keep_us
         self._parameters = parameters
-        self.contents = Contents(state, budget, stores_states)
+        self.contents = Contents(state, budget, stores_states, sample)
         self.earlier = EarlierResults(state, ballot)
         self.elsewhere = Elsewhere(ballot, parameters.lagging_us)
         self._unsettled = Unsettled()
@@ -386,7 +387,7 @@ class Publication:
         self, key: WindowKey, status: str, revision: Revision, coverage: Coverage, read: Content, at: int
     ) -> Ready:
         about = (key, self.state.shape(key[0]).size_us, self.state.covers(*key), status, revision, coverage)
-        return Ready(*about, read.rows, read.lines, read.digest, at, read.panes)
+        return Ready(*about, read.rows, read.lines, read.digest, at, read.panes, read.others)
 
     # ---- committed and read again ----
 

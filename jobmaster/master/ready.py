@@ -30,6 +30,7 @@ class Ready(msgspec.Struct, frozen=True):
     digest: int
     at: int
     panes: tuple[PaneParts, ...] = ()
+    others: int = 0
 
     @property
     def entry(self) -> Final:
@@ -55,4 +56,5 @@ class Ready(msgspec.Struct, frozen=True):
             lines,
             self.rows,
             self.panes,
+            others=self.others,
         )

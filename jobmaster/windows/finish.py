@@ -80,6 +80,20 @@ class Finisher:
             starts, order, [self._select(item.expression, names, rows) for item in self.plan.select]
         )
 
+    def finish_other(self, rows: Rows) -> Finished:
+        """The SELECT of rows `other` (`elf.cbt.other`), all of whose keys are NULL. No HAVING, no ORDER BY."""
+        self._cache.clear()
+        count, width = len(rows), len(self.plan.keys)
+        nulls, ends = (
+            np.zeros(count * width, np.uint8),
+            np.arange(1, count + 1, dtype=np.uint64) * np.uint64(width),
+        )
+        groups = msgspec.structs.replace(rows, keys=nulls, ends=ends, split=np.full(count, width, np.uint32))
+        names = self._names(groups, (), {})
+        order = [evaluate(item.expression, names, count, self._cache).full(count) for item in self.plan.order]
+        columns = [self._select(item.expression, names, count) for item in self.plan.select]
+        return Finished(groups.pane, order, columns)
+
     def _names(
         self, groups: Rows, families: Sequence[Rows], counts: Mapping[int, NDArray[np.int64]]
     ) -> dict[str, Vector]:

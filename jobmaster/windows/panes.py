@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from elf.cbt._kernel import merge
 from elf.cbt.budget import Budget, Fragment
+from elf.cbt.other import apart, capped
 from elf.cbt.rows import Op, Rows, concat
 from elf.cbt.tree import Tree
 from elf.jobmaster.plan.plan import FamilyKind, Plan
@@ -178,6 +179,15 @@ class Panes:
     def _piece_bytes(self, step_bytes: int) -> tuple[int, int]:
         limit = min(max(1 << 16, self._budget.cap_bytes // 32), step_bytes)
         return min(PIECE_BYTES, limit), min(WINDOW_BYTES, limit)
+
+
+def sampled(pieces: Iterable[Piece], ops: tuple[Op, ...], groups_max: int) -> tuple[Rows, Rows]:
+    """At most `groups_max` groups of the one window that these pieces hold, without families, and one row of its other groups, if
+    it has more (`elf.cbt.other`). Memory: the groups that stay, and a piece. O(rows)."""
+    held = concat([], lane_count(ops))
+    for piece in pieces:
+        held = capped(merge([held, piece.groups], ops), ops, groups_max)
+    return apart(held)
 
 
 def _as_pane(rows: Rows, pane: int, ops: Sequence[Op]) -> Rows:

@@ -27,12 +27,13 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 class Content(msgspec.Struct, frozen=True):
-    """A window's contents."""
+    """A window's contents. others: how many of the last rows are `other` (`elf.cbt.other`): 0 or 1."""
 
     rows: Sequence[tuple[Any, ...]]
     lines: Lines
     digest: int
     panes: tuple[PaneParts, ...]
+    others: int = 0
 
 
 Steps = Iterator[Content | None]

@@ -44,7 +44,8 @@ class Window(msgspec.Struct, frozen=True):
     for the one window of a query without `window`. rows: tuples in the order of `columns`; values None, bool, int, float,
     Decimal, str, a list (array), int microseconds (timestamp), (start, end) microseconds (window). Usually they are
     `ColumnRows` (`elf.jobmaster.values.columns`), which make their tuples on demand, and which a sink can write as columns.
-    left_out: the number of rows after these that were not sent, because the window is too large.
+    left_out: the number of rows after these that were not sent, because the window is too large. others: how many of the last
+    rows (0 or 1) are no groups, but the rest of all groups past the job's limit, with NULL for their keys.
     """
 
     job: str
@@ -59,6 +60,7 @@ class Window(msgspec.Struct, frozen=True):
     agents_reporting: int = 1
     agents_expected: int = 1
     left_out: int = 0
+    others: int = 0
 
 
 class StateColumn(msgspec.Struct, frozen=True):

@@ -78,6 +78,14 @@ class Publisher:
             if spool is not None:
                 yield None
 
+    def rows_of_other(self, rows: Rows) -> Sequence[Row]:
+        """Rows of `other` as result rows: keys are NULL; HAVING, ORDER BY and LIMIT, which choose groups, do not concern them."""
+        if not len(rows):
+            return ()
+        return list(
+            ColumnRows(self._cells(self.finisher.finish_other(rows))[: len(self.columns)], 0, len(rows))
+        )
+
     def _cells(self, finished: Finished) -> list[CellColumn]:
         """The result's columns, then those that only order it. They do not depend on the engine's dictionaries: the texts are
         copied, once for all columns."""

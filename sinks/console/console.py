@@ -19,6 +19,9 @@ from elf.sinks.console.row_stream import flush, write
 HELD_WINDOWS = 1_000
 """The most windows of one row that are laid out together; more are printed in several parts."""
 
+OTHER = "other"
+"""The name of the row of all groups past a limit, in the place of its first key."""
+
 Key = tuple[str, str, int]
 
 
@@ -128,8 +131,10 @@ class Table:
             self._write([heading])
         grid = Grid(_body_columns(window))
         header_widths: list[int] = []
+        groups = len(window.rows) - window.others
         for chunk in chunks(_body_rows(window, window.rows)):
-            cells = grid.cells(chunk)
+            cells = _with_other(grid, grid.cells(chunk), groups)
+            groups -= len(chunk)
             widths = grid.fitted(self._width())
             if widths != header_widths:
                 self._write([self._style.bold(grid.header(widths))])
@@ -162,7 +167,7 @@ class Table:
     def _drawn_window(self, window: Window, share: int, width: int) -> list[str]:
         grid = Grid(_body_columns(window))
         shown = list(_body_rows(window, window.rows[:share]))
-        cells = grid.cells(shown)
+        cells = _with_other(grid, grid.cells(shown), len(window.rows) - window.others)
         widths = grid.fitted(width)
         lines = [
             self._heading(window) or self._style.dim("── so far ──"),
@@ -217,8 +222,17 @@ class Table:
         write(self._stream, text.encode("utf-8", "replace"))
 
 
+def _with_other(grid: Grid, cells: list[tuple[str, ...]], groups: int) -> list[tuple[str, ...]]:
+    """The same cells; rows from `groups` on are the row `other`, which is named in its first key."""
+    for at in range(max(0, groups), len(cells)):
+        key = cells[at].index("NULL") if "NULL" in cells[at] else 0
+        grid.widths[key] = max(grid.widths[key], len(OTHER))
+        cells[at] = (*cells[at][:key], OTHER, *cells[at][key + 1 :])
+    return cells
+
+
 def _is_single(window: Window) -> bool:
-    return window.start is not None and len(window.rows) == 1
+    return window.start is not None and len(window.rows) == 1 and not window.others
 
 
 def _shape(window: Window) -> tuple[str, str]:

@@ -43,7 +43,7 @@ class Csv(RowStream):
         header = [*names, *(META if self._meta else ())]
         self.write(csv_block([column_of("string", [name]) for name in header]))
 
-    def lay_out(self, window: Window) -> None:
+    def lay_out(self, window: Window, *, is_other: bool = False) -> None:
         self.begin(window.columns)
         self._tail = b"," + meta_text(window).encode() if self._meta else b""
 

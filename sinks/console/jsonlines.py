@@ -17,19 +17,20 @@ from elf.sinks.console.row_stream import RowStream
 class JsonLines(RowStream):
     """Writes windows to a binary stream: of open windows the rows that changed, of final windows all rows.
 
-    With `meta`, each row also has `_elf`: the window's job, version, bounds, status, revision, coverage and line counters. On a
-    terminal, characters that could control it are written as \\u escapes, which readers of JSON turn back into the characters.
+    With `meta`, each row also has `_elf`: the window's job, version, bounds, status, revision, coverage and line counters; and
+    `other`, if the row is no group but the rest of them. On a terminal, characters that could control it are written as \\u
+    escapes, which readers of JSON turn back into the characters.
     """
 
-    def lay_out(self, window: Window) -> None:
+    def lay_out(self, window: Window, *, is_other: bool = False) -> None:
         self._names = unique_names(window.columns)
-        self._tail = b',"_elf":' + meta_json(window) if self._meta else b""
+        self._tail = b',"_elf":' + meta_json(window, is_other=is_other) if self._meta else b""
 
     def block(self, columns: Sequence[CellColumn]) -> bytes:
         return json_block(self._names, columns, self._tail)
 
 
-def meta_json(window: Window) -> bytes:
+def meta_json(window: Window, *, is_other: bool = False) -> bytes:
     """The `_elf` object of a window's rows. A node in a revision is text of 48 hexadecimal digits: it sorts in order, and no
     reader of JSON rounds it."""
     epoch, node, n = window.revision
@@ -46,5 +47,6 @@ def meta_json(window: Window) -> bytes:
             "agents_expected": window.agents_expected,
             **{f"lines_{name}": count for name, count in asdict(window.lines).items()},
             **left_out,
+            **({"other": True} if is_other else {}),
         }
     )

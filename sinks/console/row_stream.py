@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, BinaryIO
 
 from elf.jobmaster.values.columns import WINDOW_TYPE, CellColumn, in_columns
@@ -28,16 +28,25 @@ class RowStream(ABC):
         self._changes = Changes()
 
     @abstractmethod
-    def lay_out(self, window: Window) -> None:
-        """Prepare for the blocks of a window."""
+    def lay_out(self, window: Window, *, is_other: bool = False) -> None:
+        """Prepare for the blocks of a window. is_other: for its last row, which is no group (`Window.others`)."""
 
     @abstractmethod
     def block(self, columns: Sequence[CellColumn]) -> bytes:
         """Rows as bytes."""
 
     def put(self, window: Window) -> None:
-        self.lay_out(window)
         rows = self._changes.rows(window)
+        other: Sequence[tuple[Any, ...]] = ()
+        if window.others:
+            rows = list(rows)
+            other = [rows.pop()] if rows[-1:] == list(window.rows[-1:]) else ()
+        self._put_rows(window, rows)
+        if other:
+            self._put_rows(window, other, is_other=True)
+
+    def _put_rows(self, window: Window, rows: Iterable[tuple[Any, ...]], *, is_other: bool = False) -> None:
+        self.lay_out(window, is_other=is_other)
         if window.status == "withdrawn" and self._meta and window.columns:
             # The window's rows were written, and only this row shows that they are withdrawn.
             rows = [_empty_row(window)]

@@ -34,6 +34,7 @@ from elf.srt.messages import results as r
 from elf.srt.messages.bounded import put_last
 from elf.srt.messages.ids import ID_BYTES, MAKER_BYTES, JobId, NodeId
 from elf.srt.messages.messages import Ballot, Bundle, Count, Message, Schedule
+from elf.srt.messages.reports import EstimateReport, EstimateRequest, StatusReport, StatusRequest
 from elf.srt.messages.roster import SLOTS_MAX
 from elf.srt.messages.typed import parse
 
@@ -112,10 +113,12 @@ KINDS = (
     Kind(82, r.Shown, 64 * MIB + SMALL),
     Kind(83, m.TreeRequest, SMALL),
     Kind(84, m.TreeReport, SMALL),
-    Kind(85, m.StatusRequest, SMALL),
-    Kind(86, m.StatusReport, SMALL),
+    Kind(85, StatusRequest, SMALL),
+    Kind(86, StatusReport, SMALL),
     Kind(87, r.ShownPart, 64 * MIB + SMALL),
     Kind(88, c.ChangeRequest, MIB + SMALL),
+    Kind(90, EstimateRequest, MIB),  # a plan of 256 KiB
+    Kind(91, EstimateReport, SMALL),
     Kind(89, c.ChangeReport, MIB + SMALL),
 )
 BY_TYPE = {kind.type: kind for kind in KINDS}

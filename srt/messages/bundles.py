@@ -43,7 +43,8 @@ class Feeder(msgspec.Struct, frozen=True):
 class OpenBundle:
     """Bundles of several children, to be merged into one. Falsy while there are none.
 
-    feeders: the bundles added, in order. nbytes: an upper bound of its size. opened_at: when the first one was added.
+    sample: see `merge_parts`. feeders: the bundles added, in order. nbytes: an upper bound of its size. opened_at: when the first
+    one was added.
     """
 
     __slots__ = (
@@ -55,6 +56,7 @@ class OpenBundle:
         "_lagging",
         "_newest",
         "_parts",
+        "_sample",
         "_schedule",
         "_since_us",
         "_untimed",
@@ -64,8 +66,8 @@ class OpenBundle:
         "opened_at",
     )
 
-    def __init__(self, fold_bytes: int) -> None:
-        self._fold_bytes = fold_bytes
+    def __init__(self, fold_bytes: int, sample: int = 0) -> None:
+        self._fold_bytes, self._sample = fold_bytes, sample
         self.empty()
 
     def empty(self) -> None:
@@ -150,13 +152,13 @@ class OpenBundle:
     def _fold(self) -> None:
         """Merge rows early, so that a bundle that waits long grows with its groups, not with the number of cuts."""
         before = sum(_part_bytes(parts) for parts in self._parts)
-        self._parts = [merge_parts(self._parts)]
+        self._parts = [merge_parts(self._parts, self._sample)]
         self.nbytes -= before - _part_bytes(self._parts[0])
         self._added = 0
 
     def close(self, job: JobId, id: BundleId) -> Bundle:
         """All feeders as one bundle. O(rows) when there are several feeders. Call `empty` afterwards."""
-        parts = dict(self._parts[0]) if len(self._parts) == 1 else merge_parts(self._parts)
+        parts = dict(self._parts[0]) if len(self._parts) == 1 else merge_parts(self._parts, self._sample)
         return Bundle(
             job,
             id,

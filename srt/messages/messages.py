@@ -181,8 +181,8 @@ class Routed(Message, frozen=True, array_like=True, gc=False):
 
 
 class Item(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """An entry of the directory. kind: "job", "agent", "ballot", "schedule", "lost", "audit" or "revoked". Of two with one key,
-    the one with the higher (stamp, digest of body) stays."""
+    """An entry of the directory. kind: one of `elf.jobmaster.directory.directory.KINDS`. Of two with one key, the one with the
+    higher (stamp, digest of body) stays."""
 
     kind: ShortText
     name: bytes
@@ -525,58 +525,6 @@ class TreeReport(Message, frozen=True, array_like=True, gc=False):
     serving: bool
     parent: MaybeId
     children: tuple[NodeId, ...]
-
-
-class StatusRequest(Message, frozen=True, array_like=True, gc=False):
-    """Requests a node's `StatusReport`."""
-
-    number: Count
-
-
-class Failing(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A job that fails at some agent. reason: of the last failure. failures: in a row. again_us: until the agent starts it again;
-    0: it runs again."""
-
-    job: JobId
-    reason: Annotated[str, Meta(max_length=300)]
-    failures: Count
-    again_us: Count
-
-
-ENDED_MAX = 64
-"""Neighbours whose processes are known to have ended: all in one rack."""
-
-
-FILES_MAX = 32
-"""Files that a status report names; 10 KB."""
-FileMark = tuple[Digest, Annotated[str, Meta(max_length=200)], Annotated[str, Meta(max_length=300)]]
-"""(number that identifies a file among those of its host, source, path)."""
-
-
-class StatusReport(Message, frozen=True, array_like=True, gc=False):
-    """clock_us: the agent's clock. memory_bytes: of the process, beyond the `memory_bare` that it had before it read its
-    journal; memory: of these, by owner. masters … workers: jobs with that role. problems: what is wrong, a line each. failing:
-    jobs whose seat there fails. files: that it follows. ended: neighbours whose processes are known to have ended, and
-    microseconds since then. untimed: rejected lines in no window, by job of which it is the master."""
-
-    number: Count
-    clock_us: Micros
-    version: ShortText = ""
-    up_s: Count = 0
-    memory_bytes: Count = 0
-    memory_max: Count = 0
-    lag_bytes: Count = 0
-    masters: Count = 0
-    replicas: Count = 0
-    reducers: Count = 0
-    workers: Count = 0
-    problems: tuple[Annotated[str, Meta(max_length=500)], ...] = ()
-    memory_bare: Count = 0
-    memory: dict[ShortText, Count] = {}
-    failing: tuple[Failing, ...] = ()
-    files: tuple[FileMark, ...] = ()
-    ended: dict[NodeId, Count] = {}
-    untimed: dict[JobId, Count] = {}
 
 
 # Links.

@@ -8,7 +8,11 @@ from functools import cached_property
 import msgspec
 
 from elf.cbt._kernel import lower_bound, merge
+from elf.cbt.other import capped
 from elf.cbt.rows import Op, Rows
+
+PLAIN_TREES = 2
+"""Trees of a plan without families: groups, and line counters."""
 
 
 class Part(msgspec.Struct, frozen=True, dict=True):
@@ -38,8 +42,12 @@ Parts = Mapping[str, Part]
 """Version digest -> its rows. Rows of different versions are never merged."""
 
 
-def merge_parts(parts: Sequence[Parts]) -> dict[str, Part]:
-    """All merged into one, version by version. Raises PeerError where two disagree about a version's operations."""
+def merge_parts(parts: Sequence[Parts], sample: int = 0) -> dict[str, Part]:
+    """All merged into one, version by version. sample: above 0, the most groups in a pane beside the row `other`
+    (`elf.cbt.other`); rows with families are left as they are.
+
+    Raises PeerError where two disagree about a version's operations.
+    """
     from elf.errors import PeerError
 
     found: dict[str, list[Part]] = {}
@@ -58,5 +66,7 @@ def merge_parts(parts: Sequence[Parts]) -> dict[str, Part]:
             merge([part.rows[tree] for part in alike if len(part.rows[tree])] or [first.rows[tree]], ops)
             for tree, ops in enumerate(first.ops)
         )
+        if sample and len(rows) == PLAIN_TREES:
+            rows = (capped(rows[0], first.ops[0], sample), *rows[1:])
         out[version] = Part(first.ops, rows)
     return out

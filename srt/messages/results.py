@@ -56,7 +56,8 @@ class Put(Message, frozen=True, array_like=True):
     """One whole window. revision: (epoch, maker, n). digest: of its rows. covers: the event times that it covers (a control line
     may cut a window). status "open", "final", "revised"; or "withdrawn", without rows: the schedule has changed, and the window
     of that version is no longer a result. panes: for a sink that stores states instead of rows, the panes whose last window this
-    is. left_out: number of rows left out, of a window that is too large."""
+    is. left_out: number of rows left out, of a window that is too large. others: how many of the last rows are no groups, but the
+    rest of all groups past the job's limit: 0 or 1."""
 
     job: JobId
     ballot: Ballot
@@ -73,6 +74,7 @@ class Put(Message, frozen=True, array_like=True):
     rows: Any = ()
     panes: tuple[PaneParts, ...] = ()
     left_out: Count = 0
+    others: Count = 0
 
 
 class PutPart(Message, frozen=True, array_like=True, gc=False):

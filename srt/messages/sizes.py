@@ -15,6 +15,7 @@ from elf.srt.messages import messages as m
 from elf.srt.messages.changes import ChangeReport, ChangeRequest
 from elf.srt.messages.messages import Bundle, Message, Schedule
 from elf.srt.messages.partial import Part
+from elf.srt.messages.reports import EstimateRequest
 from elf.srt.messages.results import LedgerReport, PaneParts, Put, PutPart, Shown, ShownPart
 
 MESSAGE_BYTES = 100
@@ -117,5 +118,6 @@ _EXTRA: dict[type[Message], Callable[[Any], int]] = {
     PutPart: lambda p: len(p.payload),
     ShownPart: lambda s: len(s.payload),
     m.TreeReport: lambda t: _NODE_BYTES * len(t.children),
+    EstimateRequest: lambda e: len(e.plan),
     m.Piece: lambda p: len(p.payload) - MESSAGE_BYTES // 2,
 }

@@ -8,6 +8,7 @@
     "schedule"| an agent                             | for itself: its ballot names it
     "lost"    | an agent                             | none: it is only for display
     "audit"   | an agent                             | about itself: the item's name begins with the hash of its CURVE key
+    "over"    | an agent                             | none: it can only end a trial
     "revoked" | the authority                        | the name is a certificate's serial
 
     signature = version(1) signed_s(8) signature(64) proof(the signer's; the authority needs none)
@@ -58,6 +59,7 @@ ROLE_OF = {
     "schedule": "agent",
     "lost": "agent",
     "audit": "agent",
+    "over": "agent",
 }
 JobsOf = Callable[[Item], Iterable[str]]
 """The names of the jobs that a "job" item is about. It may raise PeerError."""

@@ -418,3 +418,19 @@ def tried(seed: int) -> s.Scenario:
     """A job of some hosts, and one that ends by itself."""
     job = s.Job(start_us=2 * SECOND, windows=("1 second",), lateness_us=2 * SECOND, agents=("web[0-2]",))
     return mesh(seed, [], jobs=(job, msgspec.structs.replace(job, until_us=8 * SECOND)))
+
+
+def limited(seed: int) -> s.Scenario:
+    """A job with a limit on groups: some agents pass it, others do not; masters die and versions change meanwhile."""
+    rng = Random(seed)
+    faults: list[s.AnyFault] = []
+    for at, until in times(rng, 3, 3 * SECOND):
+        target: s.Target = rng.choice(("master", "host"))
+        faults.append(s.Crash(at_us=at, until_us=until, target=target, host=rng.randrange(6)))
+    for at, _ in times(rng, 2, SECOND):
+        mode: s.Mode = rng.choice(("split", "restate", "next"))
+        faults.append(s.Change(at_us=at, host=rng.randrange(6), job=0, mode=mode))
+    windows = ("1 second", "2 seconds/1 second") * 4
+    job = s.Job(start_us=2 * SECOND, windows=windows, lateness_us=2 * SECOND, sample=5)
+    traffic = Traffic(lines_per_s=30.0, keys=40)
+    return mesh(seed, faults, jobs=(job,), traffic=traffic)

@@ -12,6 +12,7 @@ from unittest.mock import patch
 
 import msgspec
 
+from elf.agent.node import group_limit
 from elf.agent.node.delta_worker import DeltaWorker
 from elf.agent.node.linked_node import Outer
 from elf.agent.node.reading_places import ReadingPlaces
@@ -20,12 +21,13 @@ from elf.agent.node.term import Term
 from elf.agent.node.vacancy import Vacancy
 from elf.agent.simulator.scenario.scenario import Scenario
 from elf.agent.simulator.world.sources import LINE_BYTES, VirtualFile, VirtualSource
+from elf.cbt import other
 from elf.jobmaster.delivery.ledger import Ledger
 from elf.jobmaster.delivery.outbox import Outbox
 from elf.jobmaster.directory import changes
 from elf.jobmaster.directory.directory import Directory
 from elf.jobmaster.directory.job_items import JobItems
-from elf.jobmaster.directory.job_spec import AgentAdvert, JobSpec, decode_agent
+from elf.jobmaster.directory.job_spec import JobSpec
 from elf.jobmaster.directory.known_schedule import KnownSchedule
 from elf.jobmaster.log.answers import Answers
 from elf.jobmaster.log.entries import Begin
@@ -70,6 +72,7 @@ from elf.srt.messages.messages import (
     Span,
 )
 from elf.srt.tree.reduce import Reducer
+from tests.rigs import canary_jobs as jobs
 from tests.rigs import canary_meshes as meshes
 
 _drop = SeatedNode._failed
@@ -115,18 +118,6 @@ def always(value: Any) -> Any:
 
 def nothing(*_: object, **__: object) -> None:
     """Replaces a rule that acts."""
-
-
-# Trials.
-
-
-def of_all_names(self: JobItems, spec: JobSpec) -> list[tuple[NodeId, AgentAdvert]]:
-    adverts = ((item.name, decode_agent(item)) for item in self._directory.items("agent"))
-    return [(node, advert) for node, advert in adverts if spec.source in advert.sources]
-
-
-def endless(self: Term, until_us: int) -> None:
-    self.until_us, self.deadline = until_us, None
 
 
 # Files.
@@ -279,6 +270,18 @@ def by_stamp(self: Directory, item: Item, held: Item) -> bool:
 
 
 CANARIES = (
+    Canary(
+        "Limits: which groups stay is decided by their hashes",
+        "by arrival: each agent keeps those of which it has cut most",
+        *(group_limit, "_sampled", jobs.by_arrival),
+        *(meshes.limited, range(4)),
+    ),
+    Canary(
+        "Limits: the highest level of a pane holds for the whole pane",
+        "each part of it has a level of its own",
+        *(other, "_levels", jobs.own_level),
+        *(meshes.limited, range(4)),
+    ),
     Canary(
         "2: spans of a file join only where they meet",
         "they join with a hole, or twice",
@@ -588,13 +591,13 @@ CANARIES = (
     Canary(
         "Trials: those who work are those who are expected",
         "all agents with the source are expected",
-        *(JobItems, "agents", of_all_names),
+        *(JobItems, "agents", jobs.of_all_names),
         *(meshes.tried, range(1)),
     ),
     Canary(
         "Trials: each node ends a trial at its time",
         "no node does",
-        *(Term, "__init__", endless),
+        *(Term, "__init__", jobs.endless),
         *(meshes.tried, range(1)),
     ),
 )

@@ -25,9 +25,11 @@ from elf.agent.simulator.world.sources import Traffic, VirtualSource
 from elf.agent.simulator.world.world import PATHS, World
 from elf.cbt.budget import Budget
 from elf.jobmaster.directory.job_spec import decode_agent, decode_job
+from elf.srt.messages.effects import Send
 from elf.srt.messages.ids import NodeId, job_id, node_id
-from elf.srt.messages.messages import Contact, Item, StatusReport
+from elf.srt.messages.messages import Contact, Item
 from elf.srt.messages.parameters import Parameters
+from elf.srt.messages.reports import EstimateReport, EstimateRequest, StatusReport
 from elf.srt.security.certificates import TrustError
 
 SECOND = 1_000_000
@@ -41,6 +43,17 @@ LOGGED_S = 600
 """Virtual seconds for which servers log; a test ends long before."""
 
 
+class NoLogs:
+    """Hosts in a world have no files to estimate from."""
+
+    def __init__(self, host: Hosted) -> None:
+        self._host = host
+
+    def take(self, source: NodeId, request: EstimateRequest) -> None:
+        report = EstimateReport(request.number, problem="its log has no lines yet")
+        self._host.perform(self._host.node.carry([Send(source, report)], self._host.clock_us()))
+
+
 class Hosted:
     """An actor in a world, as the control service needs it."""
 
@@ -50,6 +63,7 @@ class Hosted:
         self.world, self.actor = world, actor
         self.said: list[str] = []
         self.notices = self.said.append
+        self.estimates = NoLogs(self)
 
     @property
     def node(self) -> MeshNode:

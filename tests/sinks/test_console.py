@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from elf.jobmaster.windows.result import ColumnInfo, Lines, Sink, StreamClosed, Window
 from elf.sinks.console.cells import Changes, escape, iso
@@ -401,3 +402,36 @@ def test_a_reader_that_went_away_stops_the_run(kind: Any) -> None:
     with pytest.raises(StreamClosed):
         sink.put(window([row("/a", 1), row("/b", 2)]))
     stream.close()
+
+
+class TestOther:
+    """The last row of a window is the rest of all groups."""
+
+    ROWS = (row("/a", 3), ((0, TEN), None, 2, None, None), ((0, TEN), None, 41, Decimal(7), None))
+
+    def given(self, *rows: tuple[Any, ...], status: str = "final", n: int = 1) -> Window:
+        return replace(window(list(rows or self.ROWS), status=status, n=n), others=1)
+
+    def test_json_marks_it(self) -> None:
+        got = as_json([self.given()], meta=True)
+        assert [each["_elf"].get("other") for each in got] == [None, None, True]
+        assert [each["hits"] for each in got] == [3, 2, 41]
+
+    def test_of_an_open_window_it_is_printed_when_it_has_changed(self) -> None:
+        first, then = self.given(status="open"), self.given(row("/b", 1), self.ROWS[2], status="open", n=2)
+        got = as_json([first, then, self.given(self.ROWS[2], n=3)], meta=True)
+        assert [(each["hits"], each["_elf"].get("other")) for each in got] == [
+            (3, None),
+            (2, None),
+            (41, True),
+            (1, None),
+            (41, True),
+        ]
+
+    def test_a_table_names_it(self) -> None:
+        lines = as_table([self.given()]).splitlines()
+        assert [line.split()[0] for line in lines[2:5]] == ["/a", "NULL", "other"]
+        assert "other" in as_table([self.given(self.ROWS[2])])
+
+    def test_csv_has_it_last(self) -> None:
+        assert list(csv.reader(io.StringIO(as_csv([self.given()]))))[-1][2:4] == ["", "41"]

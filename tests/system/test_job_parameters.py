@@ -127,7 +127,8 @@ def test_what_cannot_be_a_value_changes_nothing(job: Fleet) -> None:
 
 def test_a_change_of_values_is_shown(job: Fleet) -> None:
     outlook = job.elf("job", "set", "hits", "least=500", "rows=5", "--dry-run").splitlines()
-    assert outlook[-2:] == ["least: 400  ->  500", "nothing was changed"]
+    assert "least: 400  ->  500" in outlook
+    assert outlook[-1] == "nothing was changed"
     same = job.elf("job", "set", "hits", "rows=+5")
     assert (
         same

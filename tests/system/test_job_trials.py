@@ -94,6 +94,14 @@ def test_a_trial_on_some_agents_is_compared_and_promoted(fleet: Fleet) -> None:
         assert "job hits has a trial already" in refused(fleet, "job", "try", "hits", "--sql", ERRORS, at=1)
         assert "is a trial of job hits" in refused(fleet, "job", "update", "hits~try1", "--sql", SQL)
         windows += compared(fleet, "--windows", "1", at=2)  # the display again, at another agent
+
+        def is_measured() -> bool:
+            costs = {cost.job: cost for cost in fleet.agents[0].ask(w.MeshStatus()).costs}
+            return {"hits", "hits~try1", "hits~now1"} <= {job for job, cost in costs.items() if cost.cpu_ms}
+
+        wait_until(is_measured, "a job has no costs")
+        said = fleet.elf("mesh", "status", "--output", "table")
+        assert [line for line in said.splitlines() if line.startswith("hits~try1") and "core-ms/s" in line]
         said = fleet.elf("job", "promote", "hits", at=1)
     assert f"version {trial['version']} is in force" in said
     assert "the trial has ended" in said

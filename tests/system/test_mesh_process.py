@@ -18,7 +18,8 @@ from elf.agent.host.host import Host
 from elf.errors import ElfError, StateError
 from elf.srt.messages.effects import Notice, Send
 from elf.srt.messages.ids import node_id
-from elf.srt.messages.messages import Commit, Failing, GossipDigest, Message, Routed
+from elf.srt.messages.messages import Commit, GossipDigest, Message, Routed
+from elf.srt.messages.reports import Failing
 from tests.rigs.agents.seen import WAIT_S
 from tests.rigs.master_rig import spec_of
 from tests.rigs.mesh_lines import plan_of

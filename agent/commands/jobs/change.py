@@ -9,12 +9,15 @@ from pathlib import Path
 import msgspec
 
 from elf.agent.commands.arguments import values_of
+from elf.agent.commands.jobs.estimate import estimate_lines
 from elf.agent.commands.jobs.job import (
     FLAGS,
     NEVER_FINAL,
     NewJob,
+    check_others,
     compiled,
     connect,
+    estimates_of,
     held_job,
     options_of,
     signed,
@@ -129,6 +132,7 @@ def check_change(
         )
     if plan.window is None and former.sinks:
         raise UsageError(f"{new.place('sql')}: {NEVER_FINAL}")
+    check_others(former.limits, plan, new.place("sql"))
     before, after = options_of(former), options_of(spec)
     for option in before:
         if option in given and before[option] != after[option]:
@@ -238,7 +242,7 @@ def _change(
     for note in made.notes if refused is None else ():
         say(note)
     if update.dry_run:
-        return "\n".join(_outlook(former, spec))
+        return "\n".join(_outlook(former, spec, agent))
     what = "roll back" if update.is_rollback else "update"
     answer = send_change(signed(spec, update.keys, held.signed, what), agent)
     if isinstance(answer, w.Refused):
@@ -274,13 +278,14 @@ def _check_readable(former: JobSpec, held: w.JobHeld) -> None:
         )
 
 
-def _outlook(former: JobSpec, spec: JobSpec) -> Iterator[str]:
+def _outlook(former: JobSpec, spec: JobSpec, agent: Path | None) -> Iterator[str]:
     """What a change would do, as lines of text."""
     old, new = former.versions[-1], spec.versions[-1]
     yield f"job {spec.name} would change from version {old.digest} to {new.digest}"
     yield _line_text(former, spec)
     for difference in differences(old, new):
         yield escape(str(difference))
+    yield from estimate_lines(new.plan, estimates_of(new.plan, agent))
     yield "nothing was changed"
 
 

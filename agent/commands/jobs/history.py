@@ -10,8 +10,10 @@ from elf.agent.commands.jobs.change import running_job
 from elf.agent.commands.mesh_text import as_json, is_table, table_of, time_text, trial_text
 from elf.agent.config import units
 from elf.agent.config.job_file import job_text
+from elf.agent.config.limits import limits_text
 from elf.jobmaster.directory.job_spec import JobSpec
 from elf.jobmaster.directory.known_schedule import KnownSchedule
+from elf.jobmaster.directory.limits import NO_LIMITS
 from elf.jobmaster.directory.versions import Step, history, parameter_texts
 from elf.sinks.console.cells import escape
 
@@ -77,6 +79,7 @@ def show_command(name: str, output: str | None, agent: Path | None) -> str:
         ("emit", units.duration_text(spec.emit_us) if spec.emit_us else "the mesh's"),
         ("keep", units.duration_text(spec.keep_us)),
         ("sinks", escape(", ".join(spec.sinks)) or "none"),
+        *((("limits", limits_text(spec.limits)),) if spec.limits != NO_LIMITS else ()),
         ("folder", escape(spec.label) or "none"),
         *((("values", values_text(values["parameters"])),) if values["parameters"] else ()),
         *([("trial", trial_text(trial).partition(": ")[2])] if trial is not None else []),
@@ -100,6 +103,12 @@ def _job(spec: JobSpec, known: KnownSchedule | None, now_us: int) -> dict[str, A
         "emit_us": spec.emit_us,
         "keep_us": spec.keep_us,
         "sinks": list(spec.sinks),
+        "limits": {
+            "groups": spec.limits.groups,
+            "over": "other" if spec.limits.others else "fail",
+            "sent_bytes": spec.limits.sent_bytes,
+            "cpu_us": spec.limits.cpu_us,
+        },
         "label": spec.label,
         "sql": last.text,
         "parameters": parameter_texts(last),

@@ -11,15 +11,18 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from elf.agent.commands.arguments import values_of
+from elf.agent.commands.jobs.estimate import estimate_lines
 from elf.agent.commands.process.streams import say
 from elf.agent.config import units
 from elf.agent.config.job_file import EMIT_US, KEEP_US, LATENESS_US, JobFile, read_job_file
+from elf.agent.config.limits import limits_text
 from elf.agent.config.names import check_asked, check_new, meant, unknown_job
 from elf.agent.config.toml_values import read_duration, read_emit
 from elf.agent.control import protocol as w
 from elf.agent.control.socket import Control, socket_path
 from elf.errors import ConfigError, QueryError, UsageError
 from elf.jobmaster.directory.job_spec import JobSpec, decode_job, jobs_of
+from elf.jobmaster.directory.limits import NO_LIMITS, Limits
 from elf.srt.messages.messages import Item
 
 if TYPE_CHECKING:
@@ -41,6 +44,7 @@ FLAGS = {
     "emit": "--emit",
     "keep": "--keep",
     "sinks": "--sink",
+    "limits": "[limits]",
 }
 """An option of a job, as job files call it -> as commands call it."""
 
@@ -60,6 +64,7 @@ class NewJob(msgspec.Struct, frozen=True):
     label: str = ""
     params: tuple[str, ...] = ()
     strict: bool = False
+    limits: Limits = NO_LIMITS
 
     def place(self, option: str) -> str:
         """Where that option was given, for a message."""
@@ -103,7 +108,7 @@ def job_of_file(file: JobFile, name: str, label: str = "") -> NewJob:
             f"{file.place('name')}: the file is of job {file.name}, and the command asks for {name}; write one name in both"
         )
     options = (file.source, file.lateness_us, file.emit_us, file.keep_us, file.sinks)
-    return NewJob(name, file.sql, *options, file, label)
+    return NewJob(name, file.sql, *options, file, label, limits=file.limits)
 
 
 def connect(agent: Path | None) -> Control:
@@ -132,11 +137,11 @@ def start_command(new: NewJob, dry_run: bool, keys: Path | None, agent: Path | N
     for note in notes:
         say(note)
     if dry_run:
-        return "\n".join(_outlook(spec, held))
+        return "\n".join(_outlook(spec, held, agent))
     return f"job {new.name} was started; see its windows with: elf job watch {new.name}"
 
 
-def _outlook(spec: JobSpec, held: w.JobHeld) -> Iterator[str]:
+def _outlook(spec: JobSpec, held: w.JobHeld, agent: Path | None) -> Iterator[str]:
     """What a start would do, as lines of text."""
     from elf.jobmaster.directory.differences import parts_of
 
@@ -145,6 +150,8 @@ def _outlook(spec: JobSpec, held: w.JobHeld) -> Iterator[str]:
     for option, text in options_of(spec).items():
         yield f"{option}: {text}"
     yield from (f"{part}: {text}" for part, text in parts_of(spec.versions[-1]).items() if text != "none")
+    plan = spec.versions[-1].plan
+    yield from estimate_lines(plan, estimates_of(plan, agent))
     yield "nothing was changed"
 
 
@@ -190,6 +197,14 @@ def put_job(agent: Path | None, item: Item) -> None:
         control.one(w.JobPut(item))
 
 
+def estimates_of(plan: bytes, agent: Path | None) -> w.Estimates:
+    """What an encoded plan would cost some agents, by the last lines of their logs. Raises `ElfError`."""
+    with connect(agent) as control:
+        answer = control.one(w.JobEstimate(plan))
+    assert isinstance(answer, w.Estimates)
+    return answer
+
+
 def compiled(new: NewJob, held: w.JobHeld, kept: Mapping[str, str] | None = None) -> tuple[Plan, list[str]]:
     """The plan, compiled here so that no agent ever reads SQL, and notices about columns that not all agents have. kept: values
     of parameters that have no other.
@@ -232,6 +247,11 @@ def spec_of(new: NewJob, plan: Plan, held: w.JobHeld, former: JobSpec | None) ->
 
     if plan.window is None and new.sinks:
         raise UsageError(f"{new.place('sinks')}: {NEVER_FINAL} to the query, or name no sink")
+    check_others(new.limits, plan, new.place("limits"))
+    if new.limits.others and new.sinks:
+        raise UsageError(
+            f'{new.place("limits")}: over = "other": a lake has no place for the row other; name no sink'
+        )
     # Not before the job's last spec, if the clock of its agent was ahead.
     now_us = max(held.now_us, former.since_us if former is not None else 0)
     spec = JobSpec(
@@ -246,8 +266,18 @@ def spec_of(new: NewJob, plan: Plan, held: w.JobHeld, former: JobSpec | None) ->
         since_us=now_us,
         emit_us=new.emit_us,
         label=new.label,
+        limits=new.limits,
     )
     return started(spec)
+
+
+def check_others(limits: Limits, plan: Plan, place: str) -> None:
+    """Raises UsageError for a query that cannot have the row `other` that these limits ask for."""
+    if limits.others and plan.families:
+        raise UsageError(
+            f'{place}: over = "other": of count(DISTINCT …), approximate functions and sums of doubles there is no row other; '
+            'leave these out, or start the job with over = "fail"'
+        )
 
 
 def _span(option: str, read: Callable[[Any], int], text: str) -> int:
@@ -265,6 +295,7 @@ def options_of(spec: JobSpec) -> dict[str, str]:
         "emit": units.duration_text(spec.emit_us),
         "keep": units.duration_text(spec.keep_us),
         "sinks": ", ".join(sorted(spec.sinks)) or "none",
+        "limits": limits_text(spec.limits),
     }
 
 

@@ -120,4 +120,5 @@ def _window(name: str, put: Put, plans: dict[str, Plan]) -> Window:
         agents_reporting=put.agents_reporting,
         agents_expected=put.agents_expected,
         left_out=put.left_out,
+        others=put.others,
     )

@@ -42,6 +42,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from elf.agent.simulator.checks.sampling import OTHER, folded, staying
 from elf.agent.simulator.world.sources import LINE_BYTES, UNREAD_MIN, VirtualFile, VirtualSource
 from elf.srt.messages.ids import JobId, NodeId, short
 from elf.srt.messages.messages import Ballot, Micros, Position, Slot
@@ -141,6 +142,10 @@ class Oracle:
         """Versions that left and came back: their windows may cover less than all times between their bounds."""
         self.numbers: dict[str, int] = {}
         """The value of the parameter of each version that has one."""
+        self.sample: dict[JobId, int] = {}
+        """Jobs with a limit on groups, past which these become one row."""
+        self.hashes: dict[str, int] = {}
+        """Of the keys of such jobs."""
         self.lateness_us: dict[JobId, Micros] = {}
         self.keep_us: dict[JobId, Micros] = {}
         self._ahead_us = max(server.ahead_us for server in servers)
@@ -154,6 +159,7 @@ class Oracle:
         one.were_away = self.were_away
         one.last, one.forgotten, one.came_back = self.last, self.forgotten, self.came_back
         one.lateness_us, one.keep_us = self.lateness_us, self.keep_us
+        one.sample, one.hashes = self.sample, self.hashes
 
     @property
     def lines(self) -> int:
@@ -238,6 +244,7 @@ class Oracle:
             )
         published = groups_of(put)
         self._check_form(put, published)
+        self._check_sample(put, published)
         self._check_most(put, published, now_us)
         if put.status == "open":
             self.opens += 1
@@ -265,8 +272,19 @@ class Oracle:
         if put.lines != (hits + late + rejected, hits + late, rejected, late):
             raise Violation(f"{_name(put)}: {hits} lines in rows, counted {put.lines}")
 
+    def _check_sample(self, put: Put, published: Groups) -> None:
+        most = self.sample.get(put.job, len(published))
+        if len(published.keys() - {OTHER}) > most:
+            raise Violation(f"{_name(put)}: {len(published)} groups, its limit is {most}")
+        if (OTHER in published) != bool(put.others):
+            raise Violation(f"{_name(put)}: says that it has {put.others} rows of other groups")
+
+    def _like(self, put: Put, published: Groups, groups: Groups) -> Groups:
+        """The groups, with those that the window does not show as one, if it may leave some out."""
+        return folded(groups, published.keys() - {OTHER}) if OTHER in published else groups
+
     def _check_most(self, put: Put, published: Groups, now_us: int) -> None:
-        written = self.written(*put.covers, now_us)
+        written = self._like(put, published, self.written(*put.covers, now_us))
         for key, (hits, total) in published.items():
             most = written.get(key, (0, 0))
             if hits > most[0] or total > most[1]:
@@ -281,7 +299,8 @@ class Oracle:
 
     def _check_least(self, put: Put, published: Groups, now_us: int) -> None:
         low, high = put.covers
-        least = self.in_time(low, high, low, high + self.lateness_us[put.job], now_us)
+        in_time = self.in_time(low, high, low, high + self.lateness_us[put.job], now_us)
+        least = self._like(put, published, in_time)
         for key, (hits, _) in least.items():
             if published.get(key, (0, 0))[0] < hits:
                 raise Violation(
@@ -396,6 +415,7 @@ class Oracle:
             return f"{_name(put)}: in the end open, {put.agents_reporting} of {put.agents_expected} agents"
         published, whole = groups_of(put), put.agents_reporting == put.agents_expected
         is_exact = whole and not (self.gone or self._lossy or self.doubled or self.returned)
+        truth = self._like(put, published, truth)
         for key in sorted({**published, **truth}):
             has, most = published.get(key, (0, 0)), truth.get(key, (0, 0))
             if has[0] > most[0] or has[1] > most[1] or (is_exact and has != most):
@@ -417,6 +437,13 @@ class Oracle:
         else:
             least = self.certain(*put.covers)
         most = self._most(put, log, truth) if is_exact and not whole else truth
+        if put.job in self.sample and least == most:
+            stay = staying(most, self.hashes, self.sample[put.job])
+            if (shown := published.keys() - {OTHER}) != stay:
+                return (
+                    f"{_name(put)}: in the end it shows {sorted(shown)}, by their hashes it is {sorted(stay)}"
+                )
+        least, most, truth = (self._like(put, published, each) for each in (least, most, truth))
         for key in sorted({**published, **truth}):
             low, has, high = (each.get(key, (0, 0)) for each in (least, published, most))
             if not (low[0] <= has[0] <= high[0] and low[1] <= has[1] <= high[1]):
@@ -534,7 +561,7 @@ def check_schedule(stretches: Sequence[Stretch]) -> None:
 
 def groups_of(put: Put) -> Groups:
     """The published rows (window, key, lines, bytes) by key."""
-    return {row[1]: (row[2], row[3] or 0) for row in put.rows}
+    return {OTHER if row[1] is None else row[1]: (row[2], row[3] or 0) for row in put.rows}
 
 
 def _name(put: Put) -> str:

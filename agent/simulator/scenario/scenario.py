@@ -206,7 +206,7 @@ AnyFault = (
 class Job(msgspec.Struct, frozen=True, kw_only=True):
     """windows: of its versions, in turn, as in `window(time, …)`. line_us: its first line, from the virtual epoch. keep_us: its
     retention; by default longer than any simulation. agents: patterns; only hosts whose names match one take part. until_us: then
-    it ends by itself, as a trial does; 0: it does not."""
+    it ends by itself, as a trial does; 0: it does not. sample: above 0, the most groups of a window beside the row `other`."""
 
     start_us: int
     windows: tuple[str, ...]
@@ -215,6 +215,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     keep_us: int = KEEP_US
     agents: tuple[str, ...] = ()
     until_us: int = 0
+    sample: int = 0
 
 
 class Reader(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 
 from elf.agent.commands.jobs.folder.files import jobs_of, label_of
 from elf.agent.config.job_file import FILE_BYTES_MAX, JobFile, job_text, parse_job_file, read_job_file
+from elf.agent.config.limits import limits_text
 from elf.errors import QueryError, UsageError
 from elf.jobmaster.directory.job_spec import JobSpec, Version
+from elf.jobmaster.directory.limits import Limits
 from elf.jobmaster.plan.codec import encode
 from tests.rigs.mesh_lines import plan_of
 
@@ -270,3 +272,41 @@ def test_a_label_is_the_folders_name_unless_it_is_given(
     for folder, given_label in ((Path("/"), None), (tmp_path / "web servers", None), (tmp_path, "a b")):
         with pytest.raises(UsageError, match="--label: expected a name"):
             label_of(folder, given_label)
+
+
+LIMITED = f"""\
+sql = '''
+{SQL}
+'''
+
+[limits]
+groups = 1000
+over = "other"
+bytes = "512KiB"
+processor = 0.25
+"""
+
+
+def test_limits() -> None:
+    file = read(LIMITED)
+    assert file.limits == Limits(1000, True, 512 << 10, 250_000)
+    spec = JobSpec("traffic", 1, "access", (Version("v", PLAN, SQL),), limits=file.limits)
+    assert read(job_text(spec)).limits == file.limits
+    assert limits_text(file.limits) == "1,000 groups, the rest as one row, 512 KiB/s sent, 0.25 cores"
+    assert limits_text(read(TOML).limits) == "none"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ("groups = 1000", "groups = 0", "t.toml:6: limits: expected groups = a whole number above 0, found "),
+        ("groups = 1000\n", "", 'limits: expected groups = N beside over = "other", found '),
+        ('"other"', '"rest"', 'limits: expected over = "fail" or "other", found '),
+        ('"512KiB"', '"lots"', 'limits: expected bytes = bytes a second, like "512KiB", found '),
+        ("0.25", "true", "limits: expected processor = a number of cores, at least 0.01, like 0.5, found "),
+        ("bytes", "byte", "limits: expected other keys than byte; did you mean bytes?, found "),
+        ("[limits]", "[[limits]]", "limits: expected a table [limits] with groups, bytes, processor, over"),
+    ],
+)
+def test_wrong_limits_are_named(before: str, after: str, expected: str) -> None:
+    assert expected in refusal(LIMITED.replace(before, after))

@@ -11,6 +11,7 @@ from elf.agent.commands.validate import described
 from elf.agent.config.config import Config, parse
 from elf.agent.config.specs import parameter_keys
 from elf.errors import ConfigError
+from elf.jobmaster.directory.limits import Limits
 from elf.srt.messages.addresses import Address
 from elf.srt.messages.parameters import Parameters
 
@@ -188,3 +189,24 @@ def test_it_is_described() -> None:
     assert "mesh: listens at 0.0.0.0:7070, reached at 10.0.0.5:7070, keys /etc/elf/web1.keys" in lines
     assert "  seeds 10.0.0.6:7070, web3.example.com:7071" in lines
     assert "sink lake: /srv/lake" in lines
+
+
+def test_limits_for_every_job() -> None:
+    text = TEXT + '[limits]\ngroups = 500\nbytes = "1MiB"\n'
+    mesh = read(text, {"ELF_LIMITS_PROCESSOR": "0.5"}).mesh
+    assert mesh is not None
+    assert mesh.limits == Limits(500, False, 1 << 20, 500_000)
+    assert "[limits] groups: expected a whole number above 0" in refusal(text.replace("500", "-1"))
+    assert "[limits] over: unknown key" in refusal(text + 'over = "other"\n')
+    alone = "[limits]\ngroups = 5\n" + TEXT.partition("[mesh]")[0].partition("listen")[0]
+    assert "only an agent of a mesh has this" in refusal(alone + LONE)
+
+
+LONE = """
+[[source]]
+name = "access"
+path = "access.log"
+[[job]]
+name = "hits"
+sql = "SELECT count(*) FROM access"
+"""

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from elf.agent.host import metrics as p
+from elf.agent.host.job_costs import JobCosts
 from elf.agent.host.memory import Memory
 from elf.agent.host.metrics import MetricsServer, exposition, health, metrics
 from elf.agent.simulator.world.world import World
@@ -18,8 +19,8 @@ from elf.agent.work.feed import Totals
 from elf.agent.work.unparsed import Unparsed
 from elf.cbt.budget import Budget
 from elf.srt.messages.addresses import parse_address
-from elf.srt.messages.messages import Failing
 from elf.srt.messages.parameters import Parameters
+from elf.srt.messages.reports import Failing
 from elf.srt.transport.hub import Counters
 from tests.rigs.master_rig import spec_of
 from tests.rigs.mesh_lines import plan_of
@@ -52,6 +53,10 @@ def host() -> Any:
     budget.reserve("source access", 3_000)
     budget.charge(500)
     memory = Memory(64 << 20, iter([1_000_000, 6_000_000, 6_000_000]).__next__)
+    costs = JobCosts()
+    costs.spent([(next(iter(node.seats)), 2_500_000_000)])
+    for at_s in range(2):
+        costs.look(at_s, node.sent_bytes)
     return SimpleNamespace(
         node=node,
         memory=memory,
@@ -65,6 +70,7 @@ def host() -> Any:
         single_instance=SimpleNamespace(rival=None),
         service=SimpleNamespace(held_bytes=0),
         started_s=1.5,
+        costs=costs,
         peers=SimpleNamespace(name_of=lambda peer: peer.hex()[:4]),
         failing=lambda: (Failing(next(iter(node.seats)), "KeyError: 'x'", 2, 1_000_000),),
     )
@@ -101,6 +107,10 @@ def test_figures(host: Any) -> None:
     assert found['elf_job_epoch{job="hits"}'] >= 1
     assert found['elf_job_late_lines_total{job="hits"}'] == 0
     assert found['elf_job_failing{job="hits",reason="KeyError: \'x\'"}'] == 1
+    assert found['elf_job_cpu_seconds_total{job="hits"}'] == 2.5
+    assert found['elf_job_sent_bytes_total{job="hits"}'] == host.node.sent_bytes[next(iter(host.node.seats))]
+    assert found['elf_job_groups{job="hits"}'] == 0
+    assert found['elf_job_memory_bytes{job="hits"}'] == 0
     assert found["elf_memory_max_bytes"] == 64 << 20
     assert found["elf_memory_bare_bytes"] == 1_000_000
     assert found["elf_memory_bytes"] == 5_000_000

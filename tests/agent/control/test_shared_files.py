@@ -8,7 +8,7 @@ import pytest
 
 from elf.agent.control import shared_files
 from elf.agent.control.shared_files import boot_id, marks, shared
-from elf.srt.messages.messages import FILES_MAX
+from elf.srt.messages.reports import FILES_MAX
 
 ONE, OTHER = b"boot-1", b"boot-2"
 

@@ -32,10 +32,9 @@ from elf.srt.messages.messages import (
     Piece,
     Ping,
     Position,
-    StatusReport,
-    StatusRequest,
 )
 from elf.srt.messages.parameters import Parameters
+from elf.srt.messages.reports import StatusReport, StatusRequest
 from elf.srt.security.certificates import Authority, Keys, Trust
 from elf.srt.security.items import sign_item
 from elf.srt.transport import handshake

@@ -31,8 +31,8 @@ from elf.sinks.report.report import report
 from elf.srt.codec.wire import decode
 from elf.srt.messages.effects import Write
 from elf.srt.messages.ids import job_id
-from elf.srt.messages.messages import Failing
 from elf.srt.messages.parameters import Parameters
+from elf.srt.messages.reports import Failing
 from elf.srt.messages.results import LedgerRequest, Put, PutPart
 from elf.typer_cli import main
 from tests.rigs.hosted import SECOND, Hosted, Mesh

@@ -19,8 +19,8 @@ from elf.srt.codec import wire
 from elf.srt.codec.wire import BY_TYPE, HEAD_BYTES, KINDS, MAGIC, VERSION, Decoder, Encoder, decode, encode
 from elf.srt.messages import changes as c
 from elf.srt.messages import messages as m
+from elf.srt.messages import reports, sizes
 from elf.srt.messages import results as r
-from elf.srt.messages import sizes
 from elf.srt.messages.messages import Message
 from elf.srt.messages.partial import Part
 from tests.rigs import paths
@@ -39,7 +39,11 @@ def all_messages() -> set[type]:
             found |= {each} | below(each)
         return found
 
-    return {kind for kind in below(Message) if kind.__module__ in (c.__name__, m.__name__, r.__name__)}
+    return {
+        kind
+        for kind in below(Message)
+        if kind.__module__ in (c.__name__, m.__name__, r.__name__, reports.__name__)
+    }
 
 
 def test_every_message_has_a_kind_and_a_number_of_its_own() -> None:

@@ -16,12 +16,14 @@ import msgspec
 from msgspec.structs import replace
 
 from elf.agent.commands.jobs.change import TRIES_MAX, send_change
+from elf.agent.commands.jobs.estimate import estimate_lines
 from elf.agent.commands.jobs.folder.files import jobs_of, label_of
 from elf.agent.commands.jobs.folder.steps import Action, Step, step_of, stops, too_many
 from elf.agent.commands.jobs.job import (
     check_rights,
     compiled,
     connect,
+    estimates_of,
     held_job,
     operator_keys,
     put_job,
@@ -53,11 +55,13 @@ class Apply(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What became of a step. from_us: where an update is in force. error: why it failed; "": it did not."""
+    """What became of a step. from_us: where an update is in force. error: why it failed; "": it did not. estimates: of a dry
+    run."""
 
     step: Step
     from_us: int | None = None
     error: str = ""
+    estimates: w.Estimates | None = None
 
 
 class Todo(msgspec.Struct, frozen=True):
@@ -143,8 +147,10 @@ def _outcomes(apply: Apply, steps: Sequence[Step], agent: Path | None) -> Iterat
     """Each step's, once it is done. A step that fails does not keep others from being done, other than stops."""
     has_failed = False
     for step in steps:
-        if apply.dry_run or step.action == "unchanged":
+        if step.action == "unchanged" or (apply.dry_run and step.spec is None):
             yield Outcome(step)
+        elif apply.dry_run and step.spec is not None:
+            yield Outcome(step, estimates=estimates_of(step.spec.versions[-1].plan, agent))
         elif step.action == "stop" and has_failed:
             yield Outcome(step, error="it runs on, since not all else was done")
         else:
@@ -203,6 +209,9 @@ def _lines(outcome: Outcome, dry_run: bool, width: int) -> Iterator[str]:
     yield "  ".join(words).rstrip()
     for difference in step.differences:
         yield f"{'':<11}{escape(str(difference))}"
+    if outcome.estimates is not None and step.spec is not None:
+        for line in estimate_lines(step.spec.versions[-1].plan, outcome.estimates):
+            yield f"{'':<11}{line}"
 
 
 def _summary(apply: Apply, todo: Todo, outcomes: Sequence[Outcome]) -> str:
@@ -233,4 +242,5 @@ def _values(outcome: Outcome) -> dict[str, Any]:
         "differences": step.differences,
         "from_us": outcome.from_us,
         "error": outcome.error or None,
+        "estimates": msgspec.to_builtins(outcome.estimates),
     }

@@ -11,6 +11,8 @@ from typing import Any
 import msgspec
 
 from elf.agent.commands.jobs.trial.comparison import Compared, Number, Row
+from elf.agent.commands.mesh_text import cost_cells
+from elf.agent.control.protocol import Cost
 from elf.jobmaster.windows.result import ColumnInfo, Window
 from elf.sinks.console.cells import escape, json_cell, number
 from elf.sinks.console.grid import display, is_right, span, table
@@ -20,11 +22,20 @@ NONE = "-"
 _json = msgspec.json.Encoder(decimal_format="number")
 
 
-def as_table(job: str, compared: Compared) -> str:
+Costs = tuple[Cost | None, Cost | None]
+"""What the present version and the trial cost, as far as agents have measured it."""
+NO_COSTS: Costs = (None, None)
+
+
+def as_table(job: str, compared: Compared, costs: Costs = NO_COSTS) -> str:
     """The two windows' figures, and a table: the keys, then of each other column both values and the difference."""
     now, tried = compared.windows
     assert now.start is not None
-    lines = [f"── {escape(job)} · {span(now.start, now.end or now.start)} ──", *_figures(now, tried)]
+    lines = [
+        f"── {escape(job)} · {span(now.start, now.end or now.start)} ──",
+        *_figures(now, tried),
+        *_cost_lines(costs),
+    ]
     width = os.get_terminal_size().columns if sys.stdout.isatty() else None
     cells = [tuple(_cells(compared, row)) for row in compared.rows[:ROWS_SHOWN]]
     lines += table(list(_columns(compared)), cells, width=width)
@@ -41,6 +52,13 @@ def _figures(now: Window, tried: Window) -> Iterator[str]:
             f"{title}  version {window.version} · {window.status} · {lines.read:,} lines, {lines.rejected:,} rejected, "
             f"{lines.late:,} late · {window.agents_reporting} of {window.agents_expected} agents{left_out}"
         )
+
+
+def _cost_lines(costs: Costs) -> Iterator[str]:
+    for title, cost in zip(("now", "try"), costs, strict=True):
+        if cost is not None:
+            processor, sent, groups, memory = cost_cells(cost)
+            yield f"{title}  costs {processor} · {sent} sent up · {groups} groups · {memory} of memory"
 
 
 def _columns(compared: Compared) -> Iterator[ColumnInfo]:
@@ -77,7 +95,7 @@ def _signed(difference: Number | None) -> str:
     return f"{difference:+f}" if isinstance(difference, Decimal) else f"{difference:+}"
 
 
-def as_json(job: str, compared: Compared) -> str:
+def as_json(job: str, compared: Compared, costs: Costs = NO_COSTS) -> str:
     """One line."""
     now, tried = compared.windows
     kinds = {**compared.keys, **compared.columns}
@@ -85,8 +103,8 @@ def as_json(job: str, compared: Compared) -> str:
         "job": job,
         "start_us": now.start,
         "end_us": now.end,
-        "now": _window(now),
-        "try": _window(tried),
+        "now": _window(now, costs[0]),
+        "try": _window(tried, costs[1]),
         "rows": [
             {
                 "keys": _values(row.keys, kinds),
@@ -103,13 +121,14 @@ def as_json(job: str, compared: Compared) -> str:
     return _json.encode(value).decode()
 
 
-def _window(window: Window) -> dict[str, Any]:
+def _window(window: Window, cost: Cost | None) -> dict[str, Any]:
     return {
         "version": window.version,
         "status": window.status,
         "lines": msgspec.to_builtins(window.lines),
         "agents_reporting": window.agents_reporting,
         "agents_expected": window.agents_expected,
+        "cost": msgspec.to_builtins(cost),
     }
 
 

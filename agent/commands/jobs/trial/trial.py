@@ -162,6 +162,7 @@ def _spec(
         since_us=since_us,
         emit_us=former.emit_us,
         trial=trial,
+        limits=former.limits,
     )
     return started(spec)
 
@@ -169,7 +170,14 @@ def _spec(
 def _held(name: str, agent: Path | None) -> JobSpec | None:
     with connect(agent) as control:
         held = held_job(control, name)
-    return decode_job(held.item) if held.item is not None else None
+    spec = decode_job(held.item) if held.item is not None else None
+    return replace(spec, stopped=True) if spec is not None and held.over else spec
+
+
+def _over(name: str, agent: Path | None) -> str:
+    """Where and why a trial has passed a limit; "" if it has not."""
+    with connect(agent) as control:
+        return held_job(control, name).over
 
 
 def _trials(name: str, agent: Path | None) -> dict[int, JobSpec]:
@@ -222,6 +230,10 @@ def running_trial(name: str, agent: Path | None) -> Running:
     while (spec is None or spec.has_ended(held.now_us)) and monotonic() < until_s:
         sleep(LOOK_S)
         spec = _newest(_trials(name, agent))
+    if spec is not None and (why := _over(spec.name, agent)):
+        raise UsageError(
+            f"the trial of job {name} has ended: {why}; start another one with: elf job try {name} --sql SQL"
+        )
     if spec is None or spec.stopped:
         raise UsageError(f"job {name} has no trial; start one with: elf job try {name} --sql SQL")
     if spec.has_ended(held.now_us):

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from elf.agent.commands.jobs.trial.comparison import WAITING_MAX, Compared, Comparison
 from elf.agent.commands.jobs.trial.text import ROWS_SHOWN, as_json, as_table
+from elf.agent.control.protocol import Cost
 from elf.agent.formats.presets import COLUMN_TYPES
 from elf.jobmaster.compile.query import compile as compile_query
 from elf.jobmaster.plan.plan import Plan
@@ -123,6 +124,24 @@ def test_a_table_has_both_values_and_the_difference() -> None:
         "   200         5         3  -2        1.5          2  +0.5",
         "   404         2         -   -       NULL          -     -",
     ]
+
+
+def test_costs_are_shown_below_the_figures() -> None:
+    found = compared(HITS, HITS, window(HITS, (200, 5, Decimal("1.5"))), window(HITS, (200, 3, Decimal(2))))
+    cost = Cost("hits", 1.25, 2048, 1200, 3 << 20, 2)
+    assert as_table("hits", found, (cost, None)).splitlines()[3] == (
+        "now  costs 1.2 core-ms/s · 2 KiB/s sent up · 1,200 groups · 3 MiB of memory"
+    )
+    value = json.loads(as_json("hits", found, (None, cost)))
+    assert value["now"]["cost"] is None
+    assert value["try"]["cost"] == {
+        "job": "hits",
+        "cpu_ms": 1.25,
+        "sent_bytes": 2048,
+        "groups": 1200,
+        "held_bytes": 3 << 20,
+        "agents": 2,
+    }
 
 
 def test_a_long_table_is_cut_and_json_is_whole() -> None:

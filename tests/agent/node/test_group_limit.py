@@ -1,0 +1,113 @@
+"""The limit on groups at one agent: counted over all cuts of a pane; past it the job fails, or the rest becomes one row."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from elf.agent.node.group_limit import PANES_MAX, GroupLimit
+from elf.agent.simulator.run import Run, simulate
+from elf.agent.simulator.scenario import scenario as s
+from elf.cbt.other import is_other
+from elf.cbt.rows import Op
+from elf.jobmaster.compile.query import compile as compile_query
+from elf.jobmaster.directory.limits import LimitPassed, Limits
+from elf.jobmaster.values.sql_types import BIGINT, STRING, TIMESTAMP
+from elf.srt.messages.events import Cut
+from elf.srt.messages.partial import Part
+from tests.rigs.mesh_lines import part_of, plan_of
+from tests.rigs.quick import QUICK
+
+SECOND = 1_000_000
+PLAN = plan_of("1 second")
+PLAIN = Limits(groups=3)
+
+
+def cut(*lines: tuple[int, int], version: str = "v") -> Cut:
+    """A cut with these lines: pane in seconds, number of the path."""
+    part = part_of(PLAN, [(pane * SECOND, path, 1) for pane, path in lines])
+    return Cut(b"job", 1, 1, {}, 0, {version: part}, True)
+
+
+def test_groups_of_a_pane_are_counted_over_all_cuts() -> None:
+    limit = GroupLimit()
+    first = cut((0, 1), (0, 2), (1, 3), (1, 4), (1, 5))
+    assert limit.apply(first, PLAIN) is first
+    limit.apply(cut((0, 2), (0, 1), (0, 3), (2, 9)), PLAIN)
+    limit.apply(cut((0, 4), version="another"), PLAIN)
+    with pytest.raises(LimitPassed, match="limit: more than 3 groups in one pane"):
+        limit.apply(cut((0, 4)), PLAIN)
+
+
+def test_a_cut_without_groups_has_none() -> None:
+    for limits in (PLAIN, Limits(3, others=True)):
+        assert len(GroupLimit().apply(cut(), limits).parts["v"].rows[0]) == 0
+
+
+def test_without_a_limit_nothing_is_counted() -> None:
+    many = cut(*((0, path) for path in range(9)))
+    assert GroupLimit().apply(many, Limits()) is many
+    assert GroupLimit().apply(many, Limits(cpu_us=1, sent_bytes=1)) is many
+
+
+def test_memory_is_bounded() -> None:
+    limit = GroupLimit()
+    for pane in range(5 * PANES_MAX):
+        limit.apply(cut((pane, 1), (pane, 2)), PLAIN)
+    assert len(limit._known) == PANES_MAX
+
+
+def test_the_rest_becomes_one_row() -> None:
+    found = GroupLimit().apply(cut(*((0, path) for path in range(9))), Limits(3, others=True))
+    rows = found.parts["v"].rows[0]
+    assert len(rows) <= 4
+    assert is_other(rows).sum() == 1
+    assert rows.lanes[0].sum() == 9
+
+
+def test_what_has_no_common_row_fails() -> None:
+    types = {"access": {"time": TIMESTAMP, "path": STRING, "bytes": BIGINT}}
+    plan = compile_query("SELECT path, count(DISTINCT bytes) AS n FROM access GROUP BY path", types)
+    assert plan.families
+    few = cut(*((0, path) for path in range(9)))
+    part = few.parts["v"]
+    with_family = Part((*part.ops, (Op.SUM64,)), (*part.rows, part.rows[1]))
+    with pytest.raises(LimitPassed, match="there is no row other"):
+        GroupLimit().apply(replace(few, parts={"v": with_family}), Limits(3, others=True))
+    GroupLimit().apply(replace(few, parts={"v": with_family}), Limits(9, others=True))
+
+
+bounds = st.builds(Limits, *(st.integers(0, 9), st.booleans(), st.integers(0, 9), st.integers(0, 9)))
+
+
+@given(bounds, bounds)
+def test_an_agents_limits_only_lower_those_of_a_job(limits: Limits, caps: Limits) -> None:
+    both = limits.within(caps)
+    assert both.others == limits.others
+    for field in ("groups", "sent_bytes", "cpu_us"):
+        known = [getattr(each, field) for each in (limits, caps) if getattr(each, field)]
+        assert getattr(both, field) == min(known, default=0)
+
+
+@pytest.mark.slow
+def test_a_job_over_its_limit_fails_alone_and_says_why() -> None:
+    job = s.Job(start_us=2 * SECOND, windows=("1 second",), lateness_us=SECOND)
+    runs: list[Run] = []
+
+    def prepare(run: Run) -> None:
+        run.specs[0] = replace(run.specs[0], limits=Limits(groups=3))
+        runs.append(run)
+
+    scenario = s.Scenario(
+        seed=3, hosts=4, jobs=(job, job), parameters=QUICK, trouble_us=6 * SECOND, rest_us=2 * SECOND
+    )
+    assert simulate(scenario, prepare=prepare).violation != ""  # nothing of the first job is ever whole
+    run = runs[0]
+    nodes = [actor.node for actor in run.hosts if actor.node is not None]
+    failing = {each.job: each.reason for node in nodes for each in node.failing(0)}
+    assert failing.keys() == {run.specs[0].id}
+    assert failing[run.specs[0].id].startswith("limit: more than 3 groups in one pane")
+    assert all(run.specs[1].id in node.seats for node in nodes)
+    assert not any(node.vacancies.get(run.specs[1].id) for node in nodes)

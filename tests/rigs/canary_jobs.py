@@ -1,0 +1,42 @@
+"""How the rules of trials, and of the row `other`, are broken, for `tests/rigs/canary_rules.py`."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elf.agent.node.term import Term
+from elf.cbt import other
+from elf.cbt._kernel import make_rows, merge, take
+from elf.cbt.rows import Rows
+from elf.jobmaster.directory.job_items import JobItems
+from elf.jobmaster.directory.job_spec import AgentAdvert, JobSpec, decode_agent
+from elf.jobmaster.directory.limits import Limits
+from elf.srt.messages.ids import NodeId
+from elf.srt.messages.partial import Part
+
+_levels = other._levels
+
+
+def by_arrival(part: Part, limits: Limits) -> Part:
+    """The groups with the most lines stay, of those that this cut happens to have."""
+    rows, ops, most = part.rows[0], part.ops[0], limits.groups
+    order = np.argsort(-rows.lanes[0], kind="stable")
+    rest = np.sort(order[most:])
+    keys, ends = np.tile(np.array([other.TAG, 0], np.uint8), len(rest)), np.arange(2, 2 * len(rest) + 1, 2)
+    folded = make_rows(rows.pane[rest], keys, ends.astype(np.uint64), None, rows.lanes[:, rest], ops)
+    kept = take(rows, np.sort(order[:most]))
+    return Part(part.ops, (merge([kept, folded], ops), *part.rows[1:]))
+
+
+def own_level(rows: Rows, others: NDArray[np.bool_], groups_max: int) -> NDArray[np.uint8]:
+    return _levels(rows, np.zeros_like(others), groups_max)
+
+
+def of_all_names(self: JobItems, spec: JobSpec) -> list[tuple[NodeId, AgentAdvert]]:
+    adverts = ((item.name, decode_agent(item)) for item in self._directory.items("agent"))
+    return [(node, advert) for node, advert in adverts if spec.source in advert.sources]
+
+
+def endless(self: Term, until_us: int) -> None:
+    self.until_us, self.deadline = until_us, None
