@@ -57,7 +57,7 @@ class JobList(Request, frozen=True, tag=True):
 
 
 class JobWatch(Request, frozen=True, tag=True):
-    """A job's windows as they are published. Answers: `Versions`, `Published` and `NewVersion`, until the command disconnects."""
+    """A job's windows as they are published. Answers: `Versions`, `Published`, `NewVersion`, `Note`, until it disconnects."""
 
     name: Name
 
@@ -110,11 +110,20 @@ class HeldColumn(msgspec.Struct, frozen=True):
     lacking: tuple[str, ...] = ()
 
 
+class HeldFeatures(msgspec.Struct, frozen=True):
+    """Agents that know the same features of plans, as their adverts have these. agents: some of the `count`."""
+
+    features: bytes
+    count: int
+    agents: tuple[str, ...]
+
+
 class HeldSource(msgspec.Struct, frozen=True):
-    """followers: how many agents have the source. A column may occur with several types."""
+    """followers: how many agents have the source. A column may occur with several types. features: of all these agents."""
 
     followers: int
     columns: tuple[HeldColumn, ...] = ()
+    features: tuple[HeldFeatures, ...] = ()
 
 
 class JobHeld(Answer, frozen=True, tag=True):
@@ -211,6 +220,12 @@ class NewVersion(Answer, frozen=True, tag=True):
     from_us: int
 
 
+class Note(Answer, frozen=True, tag=True):
+    """Something about the job that its watchers should know."""
+
+    text: str
+
+
 class Published(Answer, frozen=True, tag=True):
     """A window: an encoded `Put`. more: the next message has more of its rows."""
 
@@ -283,7 +298,18 @@ class Status(Answer, frozen=True, tag=True):
 
 AnyRequest = JobGet | JobPut | JobChange | JobList | JobWatch | Revoke | MeshStatus | MeshTree | MeshLeave
 AnyAnswer = (
-    Done | Failed | JobHeld | Changed | Refused | Jobs | Versions | NewVersion | Published | Tree | Status
+    Done
+    | Failed
+    | JobHeld
+    | Changed
+    | Refused
+    | Jobs
+    | Versions
+    | NewVersion
+    | Note
+    | Published
+    | Tree
+    | Status
 )
 
 _encoder = msgspec.msgpack.Encoder()

@@ -31,6 +31,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from elf.agent.node.abilities import NOBODY, Abilities
 from elf.agent.node.departure import Departure
 from elf.agent.node.early import EarlyMessages, message_job
 from elf.agent.node.job_seat import JobSeat
@@ -82,7 +83,7 @@ class MeshNode(SeatedNode):
     states in this form; without it, links carry messages as objects, between nodes of one process. encoder: encodes the records
     that seats write; without it, the host does. `has_room`: whether a message to that node is sent soon. `sign` signs this node's
     directory items, `verify` accepts or refuses those of others, `is_revoked` checks accepted ones again
-    (`elf.srt.security.items.Notary`); without these three all items are accepted.
+    (`elf.srt.security.items.Notary`); without these three all items are accepted. features: of plans, if not this version's.
     """
 
     def __init__(
@@ -104,6 +105,7 @@ class MeshNode(SeatedNode):
         coded: LogForm | None = None,
         has_room: Callable[[NodeId], bool] = lambda peer: True,
         encoder: RecordEncoder | None = None,
+        features: bytes = b"",
     ) -> None:
         super().__init__(
             me,
@@ -122,6 +124,7 @@ class MeshNode(SeatedNode):
         self.columns = tuple(columns)
         self.overlay = Overlay(me, parameters, rng)
         self.directory = Directory(parameters, lambda item: is_readable(item) and verify(item), rng)
+        self.abilities = Abilities(me.id, features, self.directory)
         self._is_revoked = is_revoked
         self.rivals = Rivals(me, verify)
         """Other processes with this node's key, which the host checks."""
@@ -189,6 +192,7 @@ class MeshNode(SeatedNode):
             address,
             self.columns,
             self.instance,
+            self.abilities.features,
         )
 
     def receive(self, source: NodeId, message: Message, now: int) -> list[Outer]:
@@ -419,7 +423,7 @@ class MeshNode(SeatedNode):
         self, key: bytes, origin: NodeId, message: Message, hops: int, now: int, out: list[Outer]
     ) -> None:
         """Forward a message towards the node closest to `key`, or deliver it here. A tree may take a TreeJoin at any hop."""
-        hop = self.overlay.next_hop(key) if not self.is_aside else self._gateway()
+        hop = self._gateway() if self.is_aside else self.overlay.next_hop(key, self._unable.get(key, NOBODY))
         is_join = type(message) is m.TreeJoin and message.child != self.id
         if is_join and self._passing(message, origin, hop is None and not self.is_aside, now, out):  # type: ignore[arg-type]
             return
@@ -535,7 +539,8 @@ class MeshNode(SeatedNode):
         self._ended[peer] = now
 
     def _directory_changed(self, now: int, out: list[Outer]) -> None:
-        changed = {item.kind for item in self.directory.take_changes()}
+        items = self.directory.take_changes()
+        changed = {item.kind for item in items}
         if "revoked" in changed:
             changed |= self._apply_revocations(out)
         if "job" in changed:
@@ -543,6 +548,8 @@ class MeshNode(SeatedNode):
         if changed & {"job", "agent", "ballot"}:
             for seat in self._each_seat():
                 self._call(seat, now, out, seat.directory_changed, now)
+        if self.abilities.have_changed(items):
+            self._abilities_changed(now, out)
         self._timers.watch(self.directory)
 
     def _apply_revocations(self, out: list[Outer]) -> set[str]:
@@ -561,7 +568,7 @@ class MeshNode(SeatedNode):
             if item.name in self.vacancies or (former is not None and not former.is_stopped):
                 continue
             spec = decode_job(item)
-            if former is None or not spec.has_ended(now):
+            if former is None or not (spec.has_ended(now) or not self.abilities.is_able(spec)):
                 self._open(spec, records, now, out)
         self._vacant_changed(now, out)
         for source, message in self._early.ready(self.seats):

@@ -95,6 +95,7 @@ class Run(Mesh):
         self._cuts = 0
         self.doubles = Doubles(self)
         self.make_jobs()
+        self.oracle.gone |= set(scenario.older)
         self.bugs = Bugs(self)
         jobs = [spec.id for spec in self.specs]
         self.readers = Readers(self.world, self.hosts, jobs, scenario.readers)
@@ -434,6 +435,18 @@ class Run(Mesh):
     def _end_bug(self, number: int, fault: s.Bug) -> None:
         self.bugs.end(fault)
 
+    def _upgrade(self, number: int, fault: s.Upgrade) -> None:
+        actor = self.hosts[fault.host]
+        self.world.notify("upgrade", actor, None)
+        actor.features = b""
+        self.oracle.gone.discard(fault.host)
+        self.oracle.returned.add(
+            fault.host
+        )  # a change may have discarded lines of it, for others to read again
+        if actor.node is not None:
+            self.world.crash(actor, process=True)
+            self.start(actor)
+
     def _change(self, number: int, fault: s.Change) -> None:
         if not fault.rival:
             self.operators.change(fault)
@@ -482,6 +495,7 @@ _FAULTS: dict[
     s.Join: (Run._join, None),
     s.Part: (Run._part, None),
     s.Change: (Run._change, None),
+    s.Upgrade: (Run._upgrade, None),
     s.Bug: (Run._plant, Run._end_bug),
     s.Twin: (
         lambda run, number, fault: run.doubles.twin(number, fault),

@@ -17,9 +17,11 @@ from msgspec.structs import astuple
 
 from elf.errors import PeerError
 from elf.jobmaster.directory.known_schedule import BALLOT_PARTS, body_of, decode_schedule, stamp_of
-from elf.jobmaster.directory.shared_plans import whole
+from elf.jobmaster.directory.shared_plans import is_plan, whole
+from elf.jobmaster.plan.features import Features, known, lacking, needed
 from elf.srt.messages.ids import NodeId, job_id, maker
 from elf.srt.messages.messages import COUNT_MAX, Ballot, Instance, Item, Micros
+from elf.srt.messages.typed import parse
 
 BODY_BYTES_MAX = 1 << 20  # a plan is a few KiB; 16 versions of 64 KiB fit
 VERSIONS_MAX = 64
@@ -114,6 +116,12 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return tuple(Version(*each) for each in whole(tuple(map(astuple, self.versions))))
 
     @property
+    def needs(self) -> Features:
+        """The features that an agent must know to take part: those of all versions, as lines and results of each may come.
+        Cached."""
+        return _needs(self.versions)
+
+    @property
     def id(self) -> bytes:
         """The job's id on the ring: the job's master is the node closest to it."""
         return job_id(self.name)
@@ -133,6 +141,11 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     def item(self, signature: bytes = b"") -> Item:
         """The directory's entry of this job. Its key is the job's id."""
         return Item("job", self.id, (self.number,), self.encode(), signature)
+
+
+@lru_cache(maxsize=256)
+def _needs(versions: tuple[Version, ...]) -> Features:
+    return frozenset().union(*(needed(each.plan) for each in versions if is_plan(each.plan)))
 
 
 COLUMNS_MAX, COLUMN_TYPES_MAX = 256, 16
@@ -161,10 +174,15 @@ class SourceColumns(msgspec.Struct, frozen=True, array_like=True, gc=False):
     ]
 
 
+FEATURES_BYTES_MAX = 4096
+"""Ten times the features of this version of elf."""
+
+
 class AgentAdvert(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """An agent's announcement: the `sources` that it follows, in which life, and since when; the `sinks` that it serves; its
     `address`; those `columns` of its sources that others may not have. until_us: it has left for good, and none of its lines is
-    at or past this time; 0: it has not left. instance: that of the process that made this advert."""
+    at or past this time; 0: it has not left. instance: that of the process that made this advert. features: of plans that it
+    knows (`elf.jobmaster.plan.features`); none: it is too old to say, and is taken to know all."""
 
     name: Name
     sources: Annotated[tuple[Name, ...], Meta(max_length=64)]
@@ -175,6 +193,11 @@ class AgentAdvert(msgspec.Struct, frozen=True, array_like=True, gc=False):
     address: Annotated[str, Meta(max_length=255)] = ""
     columns: Annotated[tuple[SourceColumns, ...], Meta(max_length=64)] = ()
     instance: Instance = 0
+    features: Annotated[bytes, Meta(max_length=FEATURES_BYTES_MAX)] = b""
+
+    def lacks(self, needs: Features) -> tuple[str, ...]:
+        """The features among these that the agent does not know. Cached."""
+        return lacking(self.features, needs) if self.features else ()
 
     def encode(self) -> bytes:
         return _encoder.encode(self)
@@ -212,7 +235,8 @@ def decode_job(item: Item) -> JobSpec:
     digests = [version.digest for version in spec.versions]
     if len(set(digests)) != len(digests):
         raise PeerError(f"directory: job {spec.name!r} names a version twice; the item is ignored")
-    whole(tuple(map(astuple, spec.versions)))
+    if spec.needs <= known():  # otherwise this agent takes no part, and only passes the item on
+        whole(tuple(map(astuple, spec.versions)))
     return spec
 
 
@@ -224,6 +248,12 @@ def decode_agent(item: Item) -> AgentAdvert:
             f"directory: agent {advert.name!r} has another stamp than its item; the item is ignored"
         )
     return advert
+
+
+@lru_cache(maxsize=4096)
+def features_of(body: bytes) -> bytes:
+    """The features in the body of an "agent" item. Raises PeerError. Cached: a node looks at those of its neighbours often."""
+    return parse(body, AgentAdvert).features
 
 
 def ballot_item(job: bytes, ballot: Ballot) -> Item:

@@ -92,7 +92,8 @@ class Left(Entry, frozen=True, array_like=True, tag="left"):
 
 class Gone(Entry, frozen=True, array_like=True, tag="gone"):
     """The directory reports that the worker left for good while another log was served: lines that only that log accepted are
-    lost. Windows in [from_us, until_us) expect the worker, or from an earlier time if it is on the roster already."""
+    lost. Windows in [from_us, until_us) expect the worker, or from an earlier time if it is on the roster already. until_us
+    `positions.UNABLE_US`: it is there, and cannot take part."""
 
     worker: NodeId
     from_us: Micros

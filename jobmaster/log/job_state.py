@@ -46,7 +46,7 @@ from elf.jobmaster.log.entries import (
     SpecRank,
 )
 from elf.jobmaster.log.job_log import ProvenBallots, proved
-from elf.jobmaster.log.positions import Positions, PositionsState
+from elf.jobmaster.log.positions import UNABLE_US, Positions, PositionsState
 from elf.jobmaster.log.schedule import (
     AFTER_ALL,
     BEFORE_ALL,
@@ -225,7 +225,8 @@ class JobState:
             self.spec = entry.spec
         if isinstance(entry, Left | Gone | Forget):
             self._note_lost_lane(entry.worker)
-            self._note_unread_end(entry, isinstance(entry, Left) and entry.unread)
+            if entry.until_us != UNABLE_US:
+                self._note_unread_end(entry, isinstance(entry, Left) and entry.unread)
         shapes = self.positions.shapes
         self.positions.apply(entry)
         if isinstance(entry, ControlEntry):

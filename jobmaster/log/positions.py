@@ -54,6 +54,10 @@ AHEAD_US_MAX = 24 * 3600 * 1_000_000
 is kept."""
 
 
+UNABLE_US = AFTER_ALL - 1
+"""The end of a worker that cannot take part in the job until its elf is upgraded: all windows expect it, none waits for it."""
+
+
 class Fit(Enum):
     """How a bundle's contributions compare to the committed positions."""
 
@@ -81,6 +85,15 @@ class Member(msgspec.Struct, frozen=True, array_like=True, gc=False):
     until_us: Micros = AFTER_ALL
     has_left: bool = False
     keep_us: Micros = AFTER_ALL
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it is expected now, able or not."""
+        return self.until_us >= UNABLE_US
+
+    @property
+    def is_unable(self) -> bool:
+        return self.until_us == UNABLE_US
 
 
 class Lane(msgspec.Struct, frozen=True):
@@ -348,10 +361,10 @@ class Positions:
         return bool(slot[1]) and end > 0 and (member is None or member.until_us == AFTER_ALL)
 
     def lost_to_lane(self, lane_us: Micros) -> dict[NodeId, Micros]:
-        """Workers that have left and so cannot read again the lines that a lane from `lane_us` discards, and a bound of the times
-        of their lines."""
+        """Workers that have left, or take no part, and so cannot read again the lines that a lane from `lane_us` discards; and a
+        bound of the times of their lines."""
         return {
-            worker: member.keep_us
+            worker: self.latest_us(AFTER_ALL >> 1) if member.is_unable else member.keep_us
             for worker, member in self.roster.items()
             if member.until_us != AFTER_ALL and member.keep_us > lane_us and worker in self._files
         }
@@ -386,7 +399,7 @@ class Positions:
 
     def _end(self, worker: NodeId, until_us: Micros, *, has_left: bool) -> None:
         member = self.roster.get(worker)
-        if member is None or member.until_us != AFTER_ALL:
+        if member is None or not member.is_here:
             return
         keep = self.latest_us(AFTER_ALL >> 1)
         self.roster[worker] = Member(member.from_us, until_us, has_left, max(keep, until_us))

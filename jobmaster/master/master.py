@@ -214,7 +214,7 @@ class Master:
 
     def adverts(self, adverts: Iterable[tuple[NodeId, AgentAdvert]], now: int) -> list[Effect]:
         """The agents that advertise a source, according to the directory."""
-        self.roster.adverts(adverts)
+        self.roster.adverts(adverts, self.spec.needs)
         return self._end(now)
 
     def forget(self, workers: Iterable[NodeId], now: int) -> list[Effect]:

@@ -54,6 +54,13 @@ def rough(seed: int) -> s.Scenario:
     return mesh(seed, faults, weather=weather, hosts=8)
 
 
+def mixed(seed: int) -> s.Scenario:
+    """The host that serves the job, and another one, are too old for the version that comes."""
+    order = sorted(range(6), key=lambda host: closeness(job_id("job0"), node_id(f"web{host}".encode())))
+    change = s.Change(at_us=6 * SECOND, host=seed % 6, job=0, mode="split")
+    return mesh(seed, [change], older=(order[0], order[2 + seed % 4]))
+
+
 def in_pieces(seed: int) -> s.Scenario:
     """Takeovers, with states that are sent and written a few rows at a time."""
     plain = takeovers(seed)

@@ -191,10 +191,10 @@ def put_job(agent: Path | None, item: Item) -> None:
 
 
 def compiled(new: NewJob, held: w.JobHeld, kept: Mapping[str, str] | None = None) -> tuple[Plan, list[str]]:
-    """The plan, compiled here so that no agent ever reads SQL, and notices about columns that not all agents have. kept: values
-    of parameters that have no other.
+    """The plan, compiled here so that no agent ever reads SQL, and notices about columns that not all agents have and agents that
+    cannot run it. kept: values of parameters that have no other.
 
-    Raises QueryError, UsageError; also for such a column, if the job is `strict`.
+    Raises QueryError, UsageError; also if there is such a notice and the job is `strict`.
     """
     from elf.agent.control.columns import Schema
     from elf.jobmaster.compile.query import compile as compile_query
@@ -215,10 +215,20 @@ def compiled(new: NewJob, held: w.JobHeld, kept: Mapping[str, str] | None = None
     schema = schemas[plan.source]
     columns = [column.name for column in plan.columns]
     _check_types(schema, columns)
-    notices = schema.lacking(columns)
+    notices = [*schema.lacking(columns), *_unable(held, plan)]
     if notices and new.strict:
         raise UsageError(f"--strict: {'; '.join(notices)}; nothing was changed")
     return plan, notices
+
+
+def _unable(held: w.JobHeld, plan: Plan) -> list[str]:
+    """A notice about agents that cannot run the plan, if there are any."""
+    from elf.agent.control.fleet import unable
+    from elf.jobmaster.plan.codec import encode
+    from elf.jobmaster.plan.features import needed
+
+    notice = unable(held.schemas.get(plan.source, w.HeldSource(0)).features, needed(encode(plan)))
+    return [notice] if notice else []
 
 
 def _check_types(schema: Schema, columns: Sequence[str]) -> None:

@@ -182,6 +182,12 @@ class Reject(Fault, frozen=True, kw_only=True, tag=True):
     share: float = 1.0
 
 
+class Upgrade(Fault, frozen=True, kw_only=True, tag=True):
+    """The host's agent, which was older, restarts as one of this version."""
+
+    host: int
+
+
 AnyFault = (
     Storm
     | Cut
@@ -200,6 +206,7 @@ AnyFault = (
     | Share
     | Reject
     | Bug
+    | Upgrade
 )
 
 
@@ -227,7 +234,8 @@ class Reader(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a simulation depends on. hosts: initial ones; others join by a fault. skews: of the hosts' clocks, in turn."""
+    """All that a simulation depends on. hosts: initial ones; others join by a fault. skews: of the hosts' clocks, in turn. older:
+    hosts whose agents know no parameters of queries, so that they cannot decode any version but the first."""
 
     seed: int
     hosts: int
@@ -242,6 +250,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     rest_us: int = 60 * SECOND
     sinks: int = 1
     readers: tuple[Reader, ...] = ()
+    older: tuple[int, ...] = ()
 
     def encode(self) -> bytes:
         """As JSON, to be kept in a file."""

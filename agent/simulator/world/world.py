@@ -21,11 +21,13 @@ from elf.agent.simulator.world.places import Actor, Places
 from elf.agent.simulator.world.rows import Paths, RowMaker
 from elf.agent.simulator.world.sources import VirtualSource
 from elf.cbt.budget import Budget
+from elf.errors import PeerError
 from elf.jobmaster.delivery.ledger import Ledger, above_all
 from elf.jobmaster.directory.directory import Directory
 from elf.jobmaster.directory.job_spec import JobSpec
 from elf.jobmaster.log.log_codec import LOG
 from elf.jobmaster.log.schedule import plan_of
+from elf.jobmaster.plan.features import lacking, needed
 from elf.srt.codec.wire import decode, encode
 from elf.srt.link.rights import check_datagram
 from elf.srt.messages.effects import Effect, Notice, Read, Recall, Send, Write
@@ -175,6 +177,7 @@ class World(Places):
             sink_of=self._sink_names.get,
             coded=self._coded,
             encoder=actor.disk.encoder,
+            features=actor.features,
         )
         for ready in self.node_observers:
             ready(actor, actor.node)
@@ -457,5 +460,14 @@ class World(Places):
         if worker is None or not worker.schedule:  # the seat has failed, or was replaced, since
             return
         clock = self.now_us + actor.clock_us
+        if unknown := [name for line in worker.schedule for name in _unknown(actor, line)]:
+            error = PeerError(f"{actor.name} does not know {unknown[0]}")
+            self._perform(actor, actor.node.read_failed(read.job, error, clock))
+            return
         cut = actor.source.read(read, self.now_us, clock, worker.schedule, self._row_maker)
         self._perform(actor, actor.node.cut(cut, clock))
+
+
+def _unknown(actor: Actor, line: Line) -> tuple[str, ...]:
+    """What the agent does not know of a version's plan."""
+    return lacking(actor.features, needed(line.plan)) if actor.features else ()

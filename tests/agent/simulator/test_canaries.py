@@ -16,6 +16,7 @@ from elf.srt.messages.messages import Bundle
 from elf.srt.messages.parameters import SECOND
 from elf.srt.tree.reduce import Reducer
 from tests.rigs import canary_meshes as meshes
+from tests.rigs.canary_fleets import FLEET_CANARIES
 from tests.rigs.canary_rules import CANARIES, Canary, wait_on, without
 
 pytestmark = pytest.mark.slow
@@ -27,7 +28,10 @@ def violation(mesh: Callable[[int], Scenario], seed: int) -> str:
     return simulate(mesh(seed)).violation
 
 
-@pytest.mark.parametrize("canary", CANARIES, ids=[f"{each.rule} | {each.broken}" for each in CANARIES])
+ALL = (*CANARIES, *FLEET_CANARIES)
+
+
+@pytest.mark.parametrize("canary", ALL, ids=[f"{each.rule} | {each.broken}" for each in ALL])
 def test_without_a_rule_the_simulator_fails(canary: Canary) -> None:
     for seed in canary.seeds:
         with without(canary):

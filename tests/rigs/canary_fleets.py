@@ -1,0 +1,31 @@
+"""As `canary_rules`: rules about agents of different versions."""
+
+from __future__ import annotations
+
+from elf.agent.node.abilities import NOBODY, Abilities
+from elf.jobmaster.directory.job_spec import AgentAdvert
+from elf.jobmaster.master.roster import Roster
+from elf.srt.messages.ids import NodeId
+from tests.rigs import canary_meshes as meshes
+from tests.rigs.canary_rules import Canary, always
+
+
+def forgotten(self: Roster, worker: NodeId, advert: AgentAdvert) -> None:
+    """As one whose certificate was revoked."""
+    self.forget(worker)
+
+
+FLEET_CANARIES = (
+    Canary(
+        "Features: who cannot decode a job's plans serves it not, and is no hop of its tree",
+        "all nodes count as able",
+        *(Abilities, "unable", always(NOBODY)),
+        *(meshes.mixed, range(2)),
+    ),
+    Canary(
+        "Features: who cannot take part is missing in coverage",
+        "windows expect it no longer",
+        *(Roster, "_note_unable", forgotten),
+        *(meshes.mixed, range(2)),
+    ),
+)
