@@ -14,7 +14,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from elf.jobmaster.directory.job_spec import PATTERNS_MAX, Change, Name
+from elf.jobmaster.directory.job_spec import PATTERNS_MAX, Lost, Name
 from elf.jobmaster.directory.known_schedule import KnownSchedule
 from elf.srt.messages.messages import Item
 
@@ -131,7 +131,8 @@ class JobHeld(Answer, frozen=True, tag=True):
     agent's clock. signed: whether the mesh takes signed jobs only. schemas: of the sources, if requested. schedule: the job's
     control lines, as a master announced them last; None if the job was never changed. next: the number of the job's next change,
     as far as the agent knows. lost: changes that another one outranked. left: agents of its source that have left for good, and
-    when, those that left last. named: source -> how many of the agents that follow it have a requested name."""
+    when, those that left last. named: source -> how many of the agents that follow it have a requested name. revoked: what
+    becomes of the job if its operator's certificate was revoked; "" if it holds."""
 
     item: Item | None
     names: tuple[str, ...]
@@ -142,9 +143,10 @@ class JobHeld(Answer, frozen=True, tag=True):
     schemas: dict[str, HeldSource] = {}
     schedule: KnownSchedule | None = None
     next: int = 1
-    lost: tuple[Change, ...] = ()
+    lost: Lost | None = None
     left: tuple[tuple[str, int], ...] = ()
     named: dict[str, int] = {}
+    revoked: str = ""
 
 
 class Changed(Answer, frozen=True, tag=True):

@@ -16,6 +16,7 @@ from elf.agent.control.columns import held_columns
 from elf.agent.control.fleet import held_features, unable_in
 from elf.agent.control.follow import Watcher
 from elf.agent.control.gathering import InMemory, PartStore
+from elf.agent.control.revoked_jobs import revoked_text
 from elf.agent.control.status import (
     MEMBERS_MAX,
     TREE_MAX,
@@ -183,6 +184,7 @@ class ControlService:
             held.lost(),
             self._left(decode_job(item).source) if item is not None else (),
             dict(Counter(source for advert in taking for source in set(advert.sources))),
+            revoked_text(self._directory, item, self._host.clock_us()) if item is not None else "",
         )
 
     def _left(self, source: str) -> tuple[tuple[str, int], ...]:
@@ -349,7 +351,10 @@ class ControlService:
         """What is wrong with jobs, and what to do."""
         adverts = [advert for _, advert in self.adverts()]
         running = sorted((spec for spec in jobs if not self._has_ended(spec)), key=lambda spec: spec.name)
-        return [f"job {spec.name}: {text}" for spec in running if (text := unable_in(spec, adverts))]
+        found = [(spec.name, unable_in(spec, adverts)) for spec in running]
+        for item in self._directory.items("job"):
+            found.append((decode_job(item).name, revoked_text(self._directory, item, self._host.clock_us())))
+        return [f"job {name}: {text}" for name, text in found if text]
 
     def _trials(self, jobs: Sequence[JobSpec]) -> tuple[w.TrialLine, ...]:
         """The trials that run, by job; not the present versions that run beside them."""

@@ -486,6 +486,8 @@ class JobSeat:
             losses=lambda: self.succession.losses,
             unshared=self._unshared,
             handed_on=has_served and is_gone and not self._served_on,
+            signer=self._held.signer,
+            is_void=self._held.is_void,
         )
         self._served_on = False
         self._gather()

@@ -488,6 +488,18 @@ class SeatedNode(LinkedNode):
             if job in self.seats:
                 self._closest(self.seats[job], now, out)
 
+    def _note_ended(self, peer: NodeId, now: int) -> None:
+        """Record that a neighbour's process has ended. The oldest records are dropped: their jobs have another master by now."""
+        self._ended.pop(peer, None)
+        while len(self._ended) >= m.ENDED_MAX:
+            del self._ended[next(iter(self._ended))]
+        self._ended[peer] = now
+
+    def _gateway(self) -> NodeId | None:
+        """A random one of the nodes that this node knew in the ring."""
+        known = self.overlay.acquaintances()
+        return self._rng.choice(known) if known else None
+
     # Messages.
 
     def _to_seat(self, source: NodeId, message: Any, now: int, out: list[Outer]) -> None:

@@ -161,6 +161,8 @@ class Run(Mesh):
     def _not_in_force(self, spec: JobSpec) -> str:
         """Why the newest version is not in force; "" if it is, or if only the log has its change."""
         newest, state = self._newest(spec), self._state(spec)
+        if wrong := self.operators.check_fallback(spec, state, newest):
+            return wrong
         if rank_of(newest) < state.spec or newest.versions[-1].digest == state.schedule[-1].version:
             return ""
         return f"job {spec.name}: version {newest.versions[-1].digest[:6]} is not in force"
@@ -435,6 +437,12 @@ class Run(Mesh):
     def _end_bug(self, number: int, fault: s.Bug) -> None:
         self.bugs.end(fault)
 
+    def _revoke(self, number: int, fault: s.Revoke) -> None:
+        self.world.notify("revoke", None, fault)
+        for spec in self.specs:  # any of its versions may come back
+            self.oracle.came_back |= {(spec.id, each.digest) for each in self._newest(spec).versions}
+        self.operators.revoke(fault)
+
     def _upgrade(self, number: int, fault: s.Upgrade) -> None:
         actor = self.hosts[fault.host]
         self.world.notify("upgrade", actor, None)
@@ -496,6 +504,7 @@ _FAULTS: dict[
     s.Part: (Run._part, None),
     s.Change: (Run._change, None),
     s.Upgrade: (Run._upgrade, None),
+    s.Revoke: (Run._revoke, None),
     s.Bug: (Run._plant, Run._end_bug),
     s.Twin: (
         lambda run, number, fault: run.doubles.twin(number, fault),

@@ -21,6 +21,7 @@ from elf.jobmaster.directory.shared_plans import is_plan, whole
 from elf.jobmaster.plan.features import Features, known, lacking, needed
 from elf.srt.messages.ids import NodeId, job_id, maker
 from elf.srt.messages.messages import COUNT_MAX, Ballot, Instance, Item, Micros
+from elf.srt.messages.signers import job_in
 from elf.srt.messages.typed import parse
 
 BODY_BYTES_MAX = 1 << 20  # a plan is a few KiB; 16 versions of 64 KiB fit
@@ -51,7 +52,7 @@ CHANGES_MAX = 64
 class Change(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A change of a job, for its history: the number of the spec that made it, the version that it brought, and how. asked_us:
     the time of the command. from_us: the control line, if the next change knew it; 0: unknown. former: the version that it
-    changes; "" for a start."""
+    changes; "" for a start. by: the name of the operator who signed it."""
 
     number: Number
     version: Annotated[str, Meta(min_length=1, max_length=64)]
@@ -59,6 +60,7 @@ class Change(msgspec.Struct, frozen=True, array_like=True, gc=False):
     asked_us: Number
     from_us: Number = 0
     former: Annotated[str, Meta(max_length=64)] = ""
+    by: Annotated[str, Meta(max_length=64)] = ""
 
 
 PATTERNS_MAX = 16
@@ -276,9 +278,11 @@ LOST_BYTES_MAX = 8 << 10
 
 
 class Lost(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Changes that a master took and that the job does not have: a master of a later term, which lacked them, took others."""
+    """Changes that a master took and that the job does not have: a master of a later term, which lacked them, took others.
+    revoked: the numbers of those that the job does not have because their signer's certificate was revoked."""
 
     changes: Annotated[tuple[Change, ...], Meta(min_length=1, max_length=LOST_MAX)]
+    revoked: Annotated[tuple[Number, ...], Meta(max_length=LOST_MAX)] = ()
 
 
 def lost_item(job: bytes, number: int, lost: Lost) -> Item:
@@ -293,6 +297,7 @@ def decode_lost(item: Item) -> Lost:
 
 _READERS: dict[str, Callable[[Item], object]] = {
     "job": decode_job,
+    "former": lambda item: decode_job(job_in(item)),
     "agent": decode_agent,
     "ballot": ballot_of,
     "schedule": decode_schedule,

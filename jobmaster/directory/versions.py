@@ -19,6 +19,7 @@ from elf.jobmaster.directory.job_spec import (
     VERSIONS_MAX,
     Change,
     JobSpec,
+    Lost,
     Mode,
     Version,
 )
@@ -107,7 +108,7 @@ def _needed(spec: JobSpec, now_us: Micros, known: KnownSchedule | None) -> set[s
     return {line.version for line, end in lines if end > retained_us} | {spec.versions[-1].digest}
 
 
-State = Literal["in force", "replaced", "superseded", "waits", "lost"]
+State = Literal["in force", "replaced", "superseded", "waits", "lost", "revoked"]
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -115,8 +116,8 @@ class Step(msgspec.Struct, frozen=True):
     the spec has dropped that version.
 
     state: "in force"; "replaced" by a later one; "superseded": a later one's control line is not after its own, or came before it
-    had any; "waits" to come into force; "lost": taken by a master, but not known to a master of a later term, whose changes hold.
-    values: of the query's parameters, as texts.
+    had any; "waits" to come into force; "lost": taken by a master, but not known to a master of a later term, whose changes hold;
+    "revoked": its signer's certificate was. by: who signed it; "" if unknown. values: of the query's parameters, as texts.
     """
 
     version: str
@@ -126,9 +127,10 @@ class Step(msgspec.Struct, frozen=True):
     state: State
     sql: str
     values: dict[str, str] = {}
+    by: str = ""
 
 
-def history(spec: JobSpec, known: KnownSchedule | None, lost: Sequence[Change] = ()) -> list[Step]:
+def history(spec: JobSpec, known: KnownSchedule | None, lost: Lost | None = None) -> list[Step]:
     """The job's changes, oldest first. known: the schedule that a master announced last, if any. lost: changes that the spec does
     not have."""
     versions = {version.digest: version for version in spec.whole}
@@ -138,7 +140,9 @@ def history(spec: JobSpec, known: KnownSchedule | None, lost: Sequence[Change] =
         (change, _state(changes, at, current)) for at, change in enumerate(changes)
     ]
     since = changes[0].number
-    states += [(each, "lost") for each in lost if each.number > since and not has_change(spec, each)]
+    for each in lost.changes if lost is not None else ():
+        if each.number > since and not has_change(spec, each):
+            states.append((each, "revoked" if lost is not None and each.number in lost.revoked else "lost"))
     return [
         Step(
             change.version,
@@ -147,6 +151,7 @@ def history(spec: JobSpec, known: KnownSchedule | None, lost: Sequence[Change] =
             change.from_us or None,
             state,
             *_told(versions.get(change.version)),
+            change.by,
         )
         for change, state in sorted(states, key=lambda each: each[0].number)
     ]
@@ -169,6 +174,8 @@ def _state(changes: tuple[Change, ...], at: int, current: int) -> State:
         return "waits"
     from_us = changes[at].from_us
     later = [change.from_us for change in changes[at + 1 :] if change.from_us]
+    if from_us and changes[at + 1].former == changes[at + 1].version:
+        return "replaced"
     return "replaced" if from_us and from_us < min(later, default=0) else "superseded"
 
 
@@ -183,7 +190,8 @@ def _with_lines(spec: JobSpec, known: KnownSchedule | None) -> tuple[Change, ...
     lines = list(known.lines) if known is not None and known.number >= changes[0].number else []
     for at in range(len(changes) - 1, -1, -1):
         if lines and lines[-1].version == changes[at].version:
-            line = lines.pop()
+            is_again = changes[at].former == changes[at].version  # signed again: its line is the one before
+            line = lines[-1] if is_again else lines.pop()
             changes[at] = replace(changes[at], from_us=line.from_us or changes[at].from_us)
     return tuple(changes)
 

@@ -122,6 +122,7 @@ class StateSnapshot(msgspec.Struct, frozen=True, array_like=True):
     in_pieces: bool = False
     served: Ballot = NO_BALLOT
     whole: tuple[Ballot, ...] = ()
+    signer: bytes = b""
 
     @property
     def nbytes(self) -> int:
@@ -145,6 +146,8 @@ class JobState:
         self.ballot: Ballot = NO_BALLOT
         self.proven: ProvenBallots = (NO_BALLOT, NO_BALLOT)
         self.spec: SpecRank = (-1, b"")
+        self.signer = b""
+        """The serial of the certificate under which that spec was signed."""
         self.front_us: Micros = (
             BEFORE_ALL  # the highest watermark of a whole bundle: about "now" in event time
         )
@@ -222,7 +225,7 @@ class JobState:
             return
         if isinstance(entry, ControlEntry):
             self._drop_lane_rows(entry)
-            self.spec = entry.spec
+            self.spec, self.signer = entry.spec, entry.signer
         if isinstance(entry, Left | Gone | Forget):
             self._note_lost_lane(entry.worker)
             if entry.until_us != UNABLE_US:
@@ -234,7 +237,7 @@ class JobState:
             for worker, until_us in self.positions.lost_to_lane(entry.lane_us).items():
                 self._note_gap(worker, entry.lane_us, until_us)
         if isinstance(entry, Begin):
-            self.ballot, self.spec = entry.ballot, entry.spec
+            self.ballot, self.spec, self.signer = entry.ballot, entry.spec, entry.signer
         elif isinstance(entry, Serve):
             self._serve(entry)
         elif isinstance(entry, Proven):
@@ -463,6 +466,7 @@ class JobState:
             in_pieces,
             self.served,
             self.whole,
+            self.signer,
         )
 
     def restore(self, snapshot: StateSnapshot) -> None:
@@ -470,7 +474,7 @@ class JobState:
         self.close()
         self._clear()
         self.index, self.ballot, self.proven = snapshot.index, snapshot.ballot, snapshot.proven
-        self.spec, self.front_us = snapshot.spec, snapshot.front_us
+        self.spec, self.signer, self.front_us = snapshot.spec, snapshot.signer, snapshot.front_us
         self.positions = Positions.of(snapshot.positions)
         self.watermarks, self.gaps = dict(snapshot.watermarks), dict(snapshot.gaps)
         self.finals = dict(snapshot.finals)

@@ -1,9 +1,11 @@
-"""As `canary_rules`: rules about agents of different versions."""
+"""As `canary_rules`: rules about agents of different versions, and about operators whose certificates are revoked."""
 
 from __future__ import annotations
 
 from elf.agent.node.abilities import NOBODY, Abilities
+from elf.jobmaster.directory.directory import Directory
 from elf.jobmaster.directory.job_spec import AgentAdvert
+from elf.jobmaster.master.amendments import Amendments
 from elf.jobmaster.master.roster import Roster
 from elf.srt.messages.ids import NodeId
 from tests.rigs import canary_meshes as meshes
@@ -27,5 +29,17 @@ FLEET_CANARIES = (
         "windows expect it no longer",
         *(Roster, "_note_unable", forgotten),
         *(meshes.mixed, range(2)),
+    ),
+    Canary(
+        "Revoked: a job falls back to the newest version whose signer holds",
+        "the log's version stays in force",
+        *(Amendments, "falls_back", property(always(False))),
+        *(meshes.revoked, range(4)),
+    ),
+    Canary(
+        "Revoked: the newest spec of each operator who signed one is kept",
+        "only the newest of all",
+        *(Directory, "_former", always(None)),
+        *(meshes.revoked, range(4)),
     ),
 )

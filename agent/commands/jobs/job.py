@@ -309,7 +309,15 @@ def signed(spec: JobSpec, keys: Path | None, must: bool, what: str) -> Item:
         return spec.item()
     from elf.srt.security.items import sign_item
 
-    return sign_item(bundle, spec.item())
+    return sign_item(bundle, signed_by(spec, bundle.certificate.name).item())
+
+
+def signed_by(spec: JobSpec, name: str) -> JobSpec:
+    """The spec, whose last change says who signed it. A stop is no change."""
+    if not spec.changes or spec.changes[-1].number != spec.number:
+        return spec
+    last = msgspec.structs.replace(spec.changes[-1], by=name)
+    return msgspec.structs.replace(spec, changes=(*spec.changes[:-1], last))
 
 
 def operator_keys(keys: Path | None, must: bool, what: str) -> Keys | None:

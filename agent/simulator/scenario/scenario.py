@@ -182,6 +182,13 @@ class Reject(Fault, frozen=True, kw_only=True, tag=True):
     share: float = 1.0
 
 
+class Revoke(Fault, frozen=True, kw_only=True, tag=True):
+    """The certificate of an operator (0 to 2) is revoked, at that host. Their host's number says which operator signs changes."""
+
+    host: int
+    operator: int
+
+
 class Upgrade(Fault, frozen=True, kw_only=True, tag=True):
     """The host's agent, which was older, restarts as one of this version."""
 
@@ -207,6 +214,7 @@ AnyFault = (
     | Reject
     | Bug
     | Upgrade
+    | Revoke
 )
 
 

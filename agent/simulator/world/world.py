@@ -14,6 +14,7 @@ from typing import Any
 
 from elf.agent.node.mesh_node import MeshNode, Outer
 from elf.agent.node.rivals import HEARSAY_S, Rival, is_above
+from elf.agent.simulator.signing import Believed, Signatures
 from elf.agent.simulator.world.admissions import Admissions, proof_of
 from elf.agent.simulator.world.disk import Disk
 from elf.agent.simulator.world.network import Network, Weather
@@ -32,7 +33,7 @@ from elf.srt.codec.wire import decode, encode
 from elf.srt.link.rights import check_datagram
 from elf.srt.messages.effects import Effect, Notice, Read, Recall, Send, Write
 from elf.srt.messages.ids import JobId, NodeId, node_id
-from elf.srt.messages.messages import Contact, Line, Message
+from elf.srt.messages.messages import Contact, Item, Line, Message
 from elf.srt.messages.parameters import Parameters
 from elf.srt.messages.results import Put
 from elf.srt.overlay.routing import warm_tables
@@ -64,6 +65,7 @@ class World(Places):
     ) -> None:
         super().__init__(Network(Random(seed + 1), weather or Weather()))
         self.seed, self.parameters = seed, parameters
+        self.signatures = Signatures()
         self.is_coded, self._new_disk = coded is not None, coded or Disk
         self._coded = LOG if coded is not None else None
         self.disk_us = DISK_US
@@ -167,6 +169,7 @@ class World(Places):
         if actor.source is not None:
             actor.source.restart()
         sources = ("access",) if actor.source else ()
+        believed = Believed(self.parameters.revoked_grace_us, partial(self.clock, actor))
         actor.node = MeshNode(
             contact,
             actor.name,
@@ -178,6 +181,8 @@ class World(Places):
             coded=self._coded,
             encoder=actor.disk.encoder,
             features=actor.features,
+            verify=believed.verify,
+            signers=believed.signers,
         )
         for ready in self.node_observers:
             ready(actor, actor.node)
@@ -250,7 +255,12 @@ class World(Places):
         """Submit a job, or a new number of one, at this agent."""
         assert actor.node is not None
         self.notify("job", actor, spec)
-        self._perform(actor, actor.node.put(spec.item(), self.clock(actor)))
+        self._perform(actor, actor.node.put(self.signatures.item(spec), self.clock(actor)))
+
+    def put_item(self, actor: Actor, item: Item) -> None:
+        """Put an item into this agent's directory."""
+        assert actor.node is not None
+        self._perform(actor, actor.node.put(item, self.clock(actor)))
 
     def carry(self, actor: Actor, effects: Sequence[Effect]) -> None:
         """Perform effects of a reader at this host."""
