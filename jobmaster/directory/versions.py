@@ -6,7 +6,7 @@ version. The text is beside it, for people.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -111,6 +111,10 @@ def _needed(spec: JobSpec, now_us: Micros, known: KnownSchedule | None) -> set[s
 State = Literal["in force", "replaced", "superseded", "waits", "lost", "revoked"]
 
 
+StepMode = Literal["start", "split", "restate", "next", "fallback"]
+"""As in `Change`. fallback: newer versions count no more, because their signers' certificates were revoked."""
+
+
 class Step(msgspec.Struct, frozen=True):
     """A change in a job's history. asked_us: the time of the command, and from_us: the control line; None if unknown. sql: "" if
     the spec has dropped that version.
@@ -121,7 +125,7 @@ class Step(msgspec.Struct, frozen=True):
     """
 
     version: str
-    mode: Literal["start", "split", "restate", "next"]
+    mode: StepMode
     asked_us: Micros | None
     from_us: Micros | None
     state: State
@@ -134,7 +138,10 @@ def history(spec: JobSpec, known: KnownSchedule | None, lost: Lost | None = None
     """The job's changes, oldest first. known: the schedule that a master announced last, if any. lost: changes that the spec does
     not have."""
     versions = {version.digest: version for version in spec.whole}
-    changes = _with_lines(spec, known)
+    back = _fallback(spec, known, lost)
+    changes = _with_lines(
+        spec, known if back is None or known is None else replace(known, lines=known.lines[:-1])
+    )
     current = max((at for at, change in enumerate(changes) if change.from_us), default=0)
     states: list[tuple[Change, State]] = [
         (change, _state(changes, at, current)) for at, change in enumerate(changes)
@@ -143,18 +150,27 @@ def history(spec: JobSpec, known: KnownSchedule | None, lost: Lost | None = None
     for each in lost.changes if lost is not None else ():
         if each.number > since and not has_change(spec, each):
             states.append((each, "revoked" if lost is not None and each.number in lost.revoked else "lost"))
-    return [
-        Step(
-            change.version,
-            change.mode,
-            change.asked_us or None,
-            change.from_us or None,
-            state,
-            *_told(versions.get(change.version)),
-            change.by,
+    steps = [
+        _step(
+            change, change.mode, "replaced" if back is not None and state == "in force" else state, versions
         )
         for change, state in sorted(states, key=lambda each: each[0].number)
     ]
+    return steps if back is None else [*steps, _step(back, "fallback", "in force", versions)]
+
+
+def _step(change: Change, mode: StepMode, state: State, versions: Mapping[str, Version]) -> Step:
+    about = (change.asked_us or None, change.from_us or None, state, *_told(versions.get(change.version)))
+    return Step(change.version, mode, *about, change.by)
+
+
+def _fallback(spec: JobSpec, known: KnownSchedule | None, lost: Lost | None) -> Change | None:
+    """The control line back to the spec, which the job has since newer ones count no more; None if it did not fall back, or was
+    changed since."""
+    if known is None or lost is None or not known.number > max(lost.revoked, default=0) > spec.number:
+        return None
+    line, by = known.lines[-1], spec.changes[-1].by if spec.changes else ""
+    return Change(known.number, line.version, "split", 0, line.from_us, by=by)
 
 
 def _told(version: Version | None) -> tuple[str, dict[str, str]]:

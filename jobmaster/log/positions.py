@@ -140,6 +140,7 @@ class Positions:
         self.shapes: dict[str, Shape] = {}
         self._files: dict[NodeId, list[Slot]] = {}
         self._intervals: dict[str, tuple[Micros, Micros]] = {}
+        self._numbers: set[int] = set()  # of the schedule's lines
 
     # ---- judging ----
 
@@ -226,11 +227,18 @@ class Positions:
         A bundle that was cut under an older schedule is accepted if no line is at or past the first control line that the older
         schedule lacks; where that is unknown, if no row is at or past that line's pane. O(versions).
         """
-        if number > number_of(self.schedule):
+        if number > number_of(self.schedule) or (
+            self.is_of_another_log(number) and any(map(_has_rows, parts.values()))
+        ):
             return False
         limit = first_unknown(self.schedule, number)
         limit = AFTER_ALL if newest < limit else limit
         return all(self._belongs(version, part, limit) for version, part in parts.items())
+
+    def is_of_another_log(self, number: int) -> bool:
+        """Rule Schedule*: whether a schedule with that number has a line that this log lacks, as after a partition in which both
+        sides went back to one version, each at a time of its own."""
+        return bool(self.schedule) and self.schedule[0].number < number not in self._numbers
 
     def _belongs(self, version: str, part: Part, limit: Micros) -> bool:
         lines = part.rows[1]
@@ -387,6 +395,7 @@ class Positions:
 
     def _set_schedule(self, schedule: Schedule) -> None:
         self.schedule = schedule
+        self._numbers = {line.number for line in schedule}
         self.shapes = {line.version: Shape.of(plan_of(line.plan)) for line in schedule}
         self._intervals = {version: interval(schedule, version) for version in self.shapes}
 
@@ -497,3 +506,7 @@ class Positions:
         assert all(self.at[slot] < self.lane.ends[slot] for slot in lanes)
         assert sum(self.lane.open.values()) == len(self.lane.ends)
         assert min(self.lane.open.values()) > 0
+
+
+def _has_rows(part: Part) -> bool:
+    return any(len(rows) for rows in part.rows)

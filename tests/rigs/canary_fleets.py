@@ -5,6 +5,7 @@ from __future__ import annotations
 from elf.agent.node.abilities import NOBODY, Abilities
 from elf.jobmaster.directory.directory import Directory
 from elf.jobmaster.directory.job_spec import AgentAdvert
+from elf.jobmaster.log.positions import Positions
 from elf.jobmaster.master.amendments import Amendments
 from elf.jobmaster.master.roster import Roster
 from elf.srt.messages.ids import NodeId
@@ -41,5 +42,11 @@ FLEET_CANARIES = (
         "only the newest of all",
         *(Directory, "_former", always(None)),
         *(meshes.revoked, range(4)),
+    ),
+    Canary(
+        "Schedule: rows that were cut under a line which the log lacks are not accepted",
+        "if the log has the version",
+        *(Positions, "is_of_another_log", always(False)),
+        *(meshes.revoked, range(90, 91)),
     ),
 )

@@ -19,6 +19,10 @@ ERRORS = SQL.replace("GROUP BY", "WHERE status >= 400 GROUP BY")
 
 
 class Signed(Fleet):
+    def __enter__(self) -> Signed:
+        super().__enter__()
+        return self
+
     @property
     def bob(self) -> Path:
         return self.folder / "bob.keys"
@@ -70,8 +74,12 @@ def check(fleet: Signed, seen: Seen, first: str, second: str) -> None:
     again = fleet.elf("job", "update", "kept", "-f", str(file), "--keys", str(fleet.operator))
     assert f"job kept: version {second} is signed by other keys now, and goes on" in again
     seen.wait(lambda: any(put.version == first for _, put in seen.puts[-3:]), lambda: "it does not fall back")
-    wait_until(lambda: [*fleet.history("hits")][-1][2] == "revoked", "history does not say so")
-    assert fleet.history("hits") == [(first, "op", "in force"), (second, "bob", "revoked")]
+    wait_until(lambda: len(fleet.history("hits")) == 3, "history does not say so")
+    assert fleet.history("hits") == [
+        (first, "op", "replaced"),
+        (second, "bob", "revoked"),
+        (first, "op", "in force"),
+    ]
     assert fleet.show("hits")["version"] == first
     assert not fleet.show("hits")["revoked"]
     wait_until(lambda: "bobs" not in fleet.elf("job", "list", at=2), "job bobs does not end")

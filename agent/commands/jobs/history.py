@@ -16,7 +16,7 @@ from elf.jobmaster.directory.known_schedule import KnownSchedule
 from elf.jobmaster.directory.versions import Step, history, parameter_texts
 from elf.sinks.console.cells import escape
 
-MODES = {"start": "start", "split": "now", "next": "next", "restate": "restate"}
+MODES = {"start": "start", "split": "now", "next": "next", "restate": "restate", "fallback": "revoked"}
 """As `elf job update --at` calls them."""
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from elf.agent.simulator.run import simulate
 from elf.jobmaster.directory.job_items import JobItems
 from elf.jobmaster.directory.job_spec import Change, JobSpec, Version
 from elf.jobmaster.log.job_state import JobState
@@ -15,6 +16,7 @@ from elf.srt.messages.ids import job_id
 from elf.srt.security.certificates import Keys
 from elf.srt.security.items import revocation, sign_item
 from tests.agent.simulator.test_security_mesh import SECOND, Still
+from tests.rigs import canary_meshes as meshes
 from tests.rigs.master_rig import spec_of
 from tests.rigs.mesh_lines import plan_of
 from tests.rigs.signed_mesh import EPOCH_S
@@ -184,3 +186,9 @@ def test_after_it_fell_back_operators_change_it_as_ever(fleet: Fleet) -> None:
     fleet.run(3)
     assert fleet.in_force == third.versions[-1].digest
     check(fleet, third)
+
+
+@pytest.mark.parametrize("seed", [*range(4), 90])
+def test_windows_stay_exact_under_revocations_changes_and_crashes(seed: int) -> None:
+    """In the last one the two sides of a partition fall back to one version, each at a time of its own."""
+    assert simulate(meshes.revoked(seed)).violation == ""
