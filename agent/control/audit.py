@@ -160,7 +160,8 @@ def lines_of(directory: Directory, names: Mapping[NodeId, str]) -> list[AuditLin
     lost = {
         (spec.name, change.number, change.version)
         for spec in jobs.values()
-        for change in JobItems(directory, spec.id).lost()
+        for held in [JobItems(directory, spec.id).lost()]
+        for change in (held.changes if held is not None else ())
     }
     lines = []
     for item, audited in entered:

@@ -117,18 +117,19 @@ class Schema:
             held = self._held.get(name, [])
             missing = self.followers - sum(one.count for one in held)
             if name not in COLUMN_TYPES and missing > 0:
-                named = _names(held[0].lacking, missing) if len(held) == 1 else ""
+                some = named(held[0].lacking, missing) if len(held) == 1 else ""
                 notices.append(
                     f"{missing} of {self.followers} agents {'has' if missing == 1 else 'have'} no column {name}"
-                    f"{f' ({named})' if named else ''}; in their lines it is NULL"
+                    f"{f' ({some})' if some else ''}; in their lines it is NULL"
                 )
         return notices
 
 
 def _agents(held: HeldColumn) -> str:
-    return _names(held.agents, held.count)
+    return named(held.agents, held.count)
 
 
-def _names(some: Sequence[str], count: int) -> str:
+def named(some: Sequence[str], count: int) -> str:
+    """Some of `count` agents, and how many more there are."""
     more = count - len(some)
     return ", ".join(some) + (f" and {more} more" if more > 0 else "")

@@ -14,7 +14,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from elf.jobmaster.directory.job_spec import Change, Name
+from elf.jobmaster.directory.job_spec import Lost, Name
 from elf.jobmaster.directory.known_schedule import KnownSchedule
 from elf.srt.messages.messages import Item
 from elf.srt.messages.patterns import PATTERNS_MAX
@@ -58,7 +58,7 @@ class JobList(Request, frozen=True, tag=True):
 
 
 class JobWatch(Request, frozen=True, tag=True):
-    """A job's windows as they are published. Answers: `Versions`, `Published` and `NewVersion`, until the command disconnects."""
+    """A job's windows as they are published. Answers: `Versions`, `Published`, `NewVersion`, `Note`, until it disconnects."""
 
     name: Name
 
@@ -121,11 +121,20 @@ class HeldColumn(msgspec.Struct, frozen=True):
     lacking: tuple[str, ...] = ()
 
 
+class HeldFeatures(msgspec.Struct, frozen=True):
+    """Agents that know the same features of plans, as their adverts have these. agents: some of the `count`."""
+
+    features: bytes
+    count: int
+    agents: tuple[str, ...]
+
+
 class HeldSource(msgspec.Struct, frozen=True):
-    """followers: how many agents have the source. A column may occur with several types."""
+    """followers: how many agents have the source. A column may occur with several types. features: of all these agents."""
 
     followers: int
     columns: tuple[HeldColumn, ...] = ()
+    features: tuple[HeldFeatures, ...] = ()
 
 
 class JobHeld(Answer, frozen=True, tag=True):
@@ -134,7 +143,8 @@ class JobHeld(Answer, frozen=True, tag=True):
     control lines, as a master announced them last; None if the job was never changed. next: the number of the job's next change,
     as far as the agent knows. lost: changes that another one outranked. left: agents of its source that have left for good, and
     when, those that left last. named: source -> how many of the agents that follow it have a requested name. over: of a trial
-    that has passed a limit: where, and which one."""
+    that has passed a limit: where, and which one. revoked: what becomes of the job if its operator's certificate was revoked; ""
+    if it holds."""
 
     item: Item | None
     names: tuple[str, ...]
@@ -145,10 +155,11 @@ class JobHeld(Answer, frozen=True, tag=True):
     schemas: dict[str, HeldSource] = {}
     schedule: KnownSchedule | None = None
     next: int = 1
-    lost: tuple[Change, ...] = ()
+    lost: Lost | None = None
     left: tuple[tuple[str, int], ...] = ()
     named: dict[str, int] = {}
     over: str = ""
+    revoked: str = ""
 
 
 class Changed(Answer, frozen=True, tag=True):
@@ -222,6 +233,12 @@ class NewVersion(Answer, frozen=True, tag=True):
 
     version: str
     from_us: int
+
+
+class Note(Answer, frozen=True, tag=True):
+    """Something about the job that its watchers should know."""
+
+    text: str
 
 
 class Published(Answer, frozen=True, tag=True):
@@ -376,6 +393,7 @@ AnyAnswer = (
     | Jobs
     | Versions
     | NewVersion
+    | Note
     | Published
     | Tree
     | Status

@@ -14,8 +14,10 @@ from elf.agent.control import protocol as w
 from elf.agent.control.audit import AuditList, Request, lines_of
 from elf.agent.control.changing import ANSWERS_US, NewLines, Submission, in_force
 from elf.agent.control.columns import held_columns
+from elf.agent.control.fleet import held_features, unable_in
 from elf.agent.control.follow import Watcher
 from elf.agent.control.gathering import InMemory, PartStore
+from elf.agent.control.revoked_jobs import revoked_text
 from elf.agent.control.status import (
     MEMBERS_MAX,
     TREE_MAX,
@@ -193,7 +195,7 @@ class ControlService:
         adverts = [advert for _, advert in self.adverts() if not advert.until_us]
         sources = Counter(source for advert in adverts for source in set(advert.sources))
         schemas = {
-            source: w.HeldSource(count, held_columns(adverts, source))
+            source: w.HeldSource(count, held_columns(adverts, source), held_features(adverts, source))
             for source, count in (sources.items() if request.columns else ())
         }
         taking = [advert for advert in adverts if is_named(advert.name, request.agents)]
@@ -211,6 +213,7 @@ class ControlService:
             self._left(decode_job(item).source) if item is not None else (),
             dict(Counter(source for advert in taking for source in set(advert.sources))),
             over.text if item is not None and (over := held.over(decode_job(item))) is not None else "",
+            revoked_text(self._directory, item, self._host.clock_us()) if item is not None else "",
         )
 
     def _left(self, source: str) -> tuple[tuple[str, int], ...]:
@@ -355,6 +358,8 @@ class ControlService:
         number = next(self._numbers)
         changes = NewLines(self._directory, job)
         watcher = Watcher(job, self._host.node.id, number, self._host.node.parameters, self._new_store)
+        if text := unable_in(self._spec(name), [advert for _, advert in self.adverts()]):
+            yield w.Note(f"job {name}: {text}")
         with self._exchange(number, watcher) as exchange:
             while not self._has_ended(self._spec(name)):
                 await self._drive(exchange)
@@ -392,7 +397,17 @@ class ControlService:
         survey: Survey[StatusReport] = Survey(StatusRequest(number), nodes_to_ask(node, adverts), MEMBERS_MAX)
         await self._ask_all(number, survey)
         jobs = self.jobs()
-        return status_of(node, adverts, survey, {spec.id: spec.name for spec in jobs}, self._trials(jobs))
+        names = {spec.id: spec.name for spec in jobs}
+        return status_of(node, adverts, survey, names, self._trials(jobs), self._job_problems(jobs))
+
+    def _job_problems(self, jobs: Sequence[JobSpec]) -> list[str]:
+        """What is wrong with jobs, and what to do."""
+        adverts = [advert for _, advert in self.adverts()]
+        running = sorted((spec for spec in jobs if not self._has_ended(spec)), key=lambda spec: spec.name)
+        found = [(spec.name, unable_in(spec, adverts)) for spec in running]
+        for item in self._directory.items("job"):
+            found.append((decode_job(item).name, revoked_text(self._directory, item, self._host.clock_us())))
+        return [f"job {name}: {text}" for name, text in found if text]
 
     def _trials(self, jobs: Sequence[JobSpec]) -> tuple[w.TrialLine, ...]:
         """The trials that run, by job; not the present versions that run beside them."""

@@ -51,13 +51,15 @@ def status_of(
     survey: Survey[StatusReport],
     jobs: Mapping[JobId, str] = MappingProxyType({}),
     trials: tuple[TrialLine, ...] = (),
+    job_problems: Sequence[str] = (),
 ) -> Status:
-    """The status of all members after a survey. jobs: names. trials: those that run."""
+    """The status of all members after a survey. jobs: names. trials: those that run. job_problems: what is
+    wrong with jobs."""
     near = set(node.overlay.acquaintances())
     nodes = sorted(set(survey.answers) | survey.silent | {each for each, a in adverts.items() if a.until_us})
     members = [_member(node, each, adverts.get(each), survey, each in near) for each in nodes]
     members.sort(key=lambda member: (member.name, member.id))
-    problems = _failing(adverts, survey, jobs) + _problems(node, adverts, survey, members)
+    problems = [*_failing(adverts, survey, jobs), *job_problems, *_problems(node, adverts, survey, members)]
     costs = costs_of(survey, jobs)
     return Status(
         node.id.hex(), tuple(members), tuple(problems[:PROBLEMS_MAX]), survey.left_out, trials, costs

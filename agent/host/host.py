@@ -260,11 +260,11 @@ class Host:
         """The functions that sign and check directory items; without keys, all items are accepted."""
         if self.keys is None or self.trust is None:
             return {}
-        self.notary = Notary(self.keys, self.trust, time.time, jobs_of)
+        self.notary = Notary(self.keys, self.trust, time.time, jobs_of, self.parameters.revoked_grace_us)
         return {
             "sign": self.notary.sign,
             "verify": self.notary.verify,
-            "is_revoked": self.notary.is_revoked,
+            "signers": self.notary.signers,
         }
 
     def _found_seed(self) -> None:

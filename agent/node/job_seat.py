@@ -9,7 +9,7 @@ more.
 A stopped job keeps an empty seat: its worker has ended, no core has a deadline, messages are dropped, and the disk holds only the
 promised ballot. A trial ends so at each node by that node's clock, without a message. When the job is started again, the node
 makes a new seat, which continues the numbers of the old one. It does the same after a failure (`elf.agent.node.seats`), with the
-records on the disk.
+records on the disk. A job whose plans this node cannot decode has an empty seat too (`elf.agent.node.abilities`).
 """
 
 from __future__ import annotations
@@ -74,6 +74,7 @@ class JobSeat:
         *,
         instance: int = 0,
         works: bool,
+        is_able: Callable[[JobSpec], bool],
         budget: Budget,
         sink_of: SinkOf,
         has_credit: Callable[[NodeId], bool],
@@ -97,7 +98,7 @@ class JobSeat:
         ):  # whose numbers a later worker continues
             self.worker = DeltaWorker(self.job, me, life, parameters, lambda: self.reducer.has_room)
         self._term = Term(spec.trial.until_us) if spec.trial is not None else None
-        self._life, self._instance = life, instance
+        self._life, self._instance, self._is_able = life, instance, is_able
         self._rng, self._has_credit = rng, has_credit
         self._parameters, self._stores_states = parameters, stores_states
         self._lakes = Lakes(sink_of)
@@ -227,6 +228,8 @@ class JobSeat:
             self._items += self._held.newly_lost(known, spec)
         if spec is None or self._held.has_ended(spec, now) or is_another_trial(spec, known):
             return self._stop(now)
+        if not self._is_able(spec):
+            return self._withdraw(now)
         if self.master is not None:
             if spec is not known:
                 effects += self.master.spec_changed(spec, now)
@@ -252,6 +255,15 @@ class JobSeat:
         effects += self.tree.leave(now)
         self.empty()
         return effects + self.write_anew()
+
+    def _withdraw(self, now: int) -> list[Effect]:
+        """Rule Features*: this node lacks a feature of the job's plans. It leaves as if it had crashed; its log stays on the disk
+        for its next life."""
+        if self.worker is not None:
+            self.worker.end()
+        effects = self.tree.leave(now)
+        self.empty()
+        return effects
 
     def empty(self) -> None:
         """Drop everything but the numbers that this life must not reuse. No core has a deadline or answers any more."""
@@ -485,6 +497,8 @@ class JobSeat:
             losses=lambda: self.succession.losses,
             unshared=self._unshared,
             handed_on=has_served and is_gone and not self._served_on,
+            signer=self._held.signer,
+            is_void=self._held.is_void,
         )
         self._served_on = False
         self._gather()

@@ -31,12 +31,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from elf.agent.node.abilities import NOBODY, Abilities
 from elf.agent.node.departure import Departure
 from elf.agent.node.early import EarlyMessages, message_job
 from elf.agent.node.job_seat import JobSeat
 from elf.agent.node.lakes import SinkOf
 from elf.agent.node.linked_node import Outer, Standing
-from elf.agent.node.revoked import OWN, REVOKED, apply_revocations
+from elf.agent.node.revoked import OWN, REVOKED, Voids, apply_revocations
 from elf.agent.node.rivals import Rivals
 from elf.agent.node.roles import roles_of
 from elf.agent.node.seats import Records, SeatedNode
@@ -58,7 +59,8 @@ from elf.srt.messages.events import Cut
 from elf.srt.messages.ids import JobId, NodeId
 from elf.srt.messages.messages import Contact, Item, Message, Routed
 from elf.srt.messages.parameters import Parameters
-from elf.srt.messages.reports import ENDED_MAX, EstimateReport, EstimateRequest, StatusReport, StatusRequest
+from elf.srt.messages.reports import EstimateReport, EstimateRequest, StatusReport, StatusRequest
+from elf.srt.messages.signers import Signers
 from elf.srt.overlay.overlay import Overlay
 
 if TYPE_CHECKING:
@@ -84,8 +86,9 @@ class MeshNode(SeatedNode):
     that it serves. `now` is always this node's own clock, in microseconds. coded: links carry bytes, with a log's entries and
     states in this form; without it, links carry messages as objects, between nodes of one process. encoder: encodes the records
     that seats write; without it, the host does. `has_room`: whether a message to that node is sent soon. `sign` signs this node's
-    directory items, `verify` accepts or refuses those of others, `is_revoked` checks accepted ones again
+    directory items, `verify` accepts or refuses those of others, `signers` says who signed them
     (`elf.srt.security.items.Notary`); without these three all items are accepted. caps: limits for every job at this node.
+    features: of plans, if not this version's.
     """
 
     def __init__(
@@ -103,11 +106,12 @@ class MeshNode(SeatedNode):
         columns: Sequence[SourceColumns] = (),
         sign: Callable[[Item], Item] = lambda item: item,
         verify: Callable[[Item], bool] = lambda item: True,
-        is_revoked: Callable[[Item], bool] = lambda item: False,
+        signers: Signers = Signers(),  # noqa: B008
         coded: LogForm | None = None,
         has_room: Callable[[NodeId], bool] = lambda peer: True,
         encoder: RecordEncoder | None = None,
         caps: Limits = NO_LIMITS,
+        features: bytes = b"",
     ) -> None:
         super().__init__(
             me,
@@ -126,8 +130,9 @@ class MeshNode(SeatedNode):
         self.sources, self.sinks = tuple(sources), tuple(sinks)
         self.columns = tuple(columns)
         self.overlay = Overlay(me, parameters, rng)
-        self.directory = Directory(parameters, lambda item: is_readable(item) and verify(item), rng)
-        self._is_revoked = is_revoked
+        self.directory = Directory(parameters, lambda item: is_readable(item) and verify(item), rng, signers)
+        self.abilities = Abilities(me.id, features, self.directory)
+        self._voids = Voids()
         self.rivals = Rivals(me, verify)
         """Other processes with this node's key, which the host checks."""
         self.listener: Callable[[NodeId, Message], None] = lambda source, message: None
@@ -162,7 +167,7 @@ class MeshNode(SeatedNode):
             self.directory.share(known)
         else:
             self.directory.restore(records.get(("directory", b""), ()))
-            self._apply_revocations(out)
+            self._apply_revocations(now, out)
             self.directory.put(self.advert(now), now)
         if warm:
             self.overlay.warm(warm, now)
@@ -194,6 +199,7 @@ class MeshNode(SeatedNode):
             address,
             self.columns,
             self.instance,
+            self.abilities.features,
         )
 
     def receive(self, source: NodeId, message: Message, now: int) -> list[Outer]:
@@ -262,6 +268,9 @@ class MeshNode(SeatedNode):
             if isinstance(core, Vacancy):
                 self._vacancy_due(core, now, out)
                 continue
+            if core is self._voids:
+                self._directory_changed(now, out)
+                continue
             if isinstance(core, Overlay) and (core is not self.overlay or self.is_aside):
                 continue
             if core is self.directory:
@@ -312,7 +321,7 @@ class MeshNode(SeatedNode):
         return self._end(now, out)
 
     def _unseated(self) -> list[Timed]:
-        others: list[Timed] = [self._barrier, self.overlay, self.directory, *self.links.values()]
+        others: list[Timed] = [self._barrier, self.overlay, self.directory, self._voids, *self.links.values()]
         others += self.vacancies.values()
         return others if self._departure is None else [*others, self._departure]
 
@@ -424,7 +433,7 @@ class MeshNode(SeatedNode):
         self, key: bytes, origin: NodeId, message: Message, hops: int, now: int, out: list[Outer]
     ) -> None:
         """Forward a message towards the node closest to `key`, or deliver it here. A tree may take a TreeJoin at any hop."""
-        hop = self.overlay.next_hop(key) if not self.is_aside else self._gateway()
+        hop = self._gateway() if self.is_aside else self.overlay.next_hop(key, self._unable.get(key, NOBODY))
         is_join = type(message) is m.TreeJoin and message.child != self.id
         if is_join and self._passing(message, origin, hop is None and not self.is_aside, now, out):  # type: ignore[arg-type]
             return
@@ -432,11 +441,6 @@ class MeshNode(SeatedNode):
             out.append(Send(hop, Routed(key, origin, message, hops + 1)))
         elif type(message) is not m.TreeJoin:
             self._to_seat(origin, message, now, out)
-
-    def _gateway(self) -> NodeId | None:
-        """A random one of the nodes that this node knew in the ring."""
-        known = self.overlay.acquaintances()
-        return self._rng.choice(known) if known else None
 
     def _end(self, now: int, out: list[Outer]) -> list[Outer]:
         """End each call: deliver this node's messages to itself until there are none; then step aside, depart or fail seats, if
@@ -532,17 +536,13 @@ class MeshNode(SeatedNode):
             self._closest(seat, now, out)
         self._timers.watch(self.overlay)
 
-    def _note_ended(self, peer: NodeId, now: int) -> None:
-        """Record that a neighbour's process has ended. The oldest records are dropped: their jobs have another master by now."""
-        self._ended.pop(peer, None)
-        while len(self._ended) >= ENDED_MAX:
-            del self._ended[next(iter(self._ended))]
-        self._ended[peer] = now
-
     def _directory_changed(self, now: int, out: list[Outer]) -> None:
-        changed = {item.kind for item in self.directory.take_changes()}
-        if "revoked" in changed:
-            changed |= self._apply_revocations(out)
+        items = self.directory.take_changes()
+        changed = {item.kind for item in items}
+        self._voids.heard(self.directory, items)
+        if "revoked" in changed or self._voids.is_due(now):
+            changed |= self._apply_revocations(now, out)
+            items += self.directory.take_changes()
         if "job" in changed:
             self._open_seats(now, out, {})
         if changed & {"job", "agent", "ballot", "over"}:
@@ -550,11 +550,15 @@ class MeshNode(SeatedNode):
                 self._call(seat, now, out, seat.directory_changed, now)
         if "over" in changed:
             self._vacant_changed(now, out)
+        if self.abilities.have_changed(items):
+            self._abilities_changed(now, out)
         self._timers.watch(self.directory)
+        self._timers.watch(self._voids)
 
-    def _apply_revocations(self, out: list[Outer]) -> set[str]:
+    def _apply_revocations(self, now: int, out: list[Outer]) -> set[str]:
         """Drop the items of revoked certificates. Returns the kinds of the dropped items."""
-        dropped = apply_revocations(self.directory, self._is_revoked, self._revoked)
+        dropped = apply_revocations(self.directory, self._revoked, now)
+        self._voids.look(self.directory)
         if self.id in self._revoked and not self.is_revoked:
             self.is_revoked = True
             out.append(Notice(REVOKED, OWN))
@@ -568,7 +572,7 @@ class MeshNode(SeatedNode):
             if item.name in self.vacancies or (former is not None and not former.is_stopped):
                 continue
             spec = decode_job(item)
-            if former is None or not self._has_ended(spec, now):
+            if former is None or not (self._has_ended(spec, now) or not self.abilities.is_able(spec)):
                 self._open(spec, records, now, out)
         self._vacant_changed(now, out)
         for source, message in self._early.ready(self.seats):

@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from elf.agent.node.abilities import NOBODY, Abilities
 from elf.agent.node.job_seat import JobSeat
 from elf.agent.node.lakes import SinkOf
 from elf.agent.node.linked_node import LinkedNode, Outer, Standing, is_for_disk
@@ -51,7 +52,7 @@ from elf.srt.messages.effects import Effect, Notice, Post, Recall, Write
 from elf.srt.messages.ids import JobId, NodeId, closeness, short
 from elf.srt.messages.messages import Contact, Item
 from elf.srt.messages.parameters import Parameters
-from elf.srt.messages.reports import Failing
+from elf.srt.messages.reports import ENDED_MAX, Failing
 from elf.srt.overlay.overlay import Overlay
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ class SeatedNode(LinkedNode):
     name: str
     overlay: Overlay
     directory: Directory
+    abilities: Abilities
     sources: tuple[str, ...]
 
     def __init__(
@@ -113,6 +115,9 @@ class SeatedNode(LinkedNode):
         """Neighbours that left, or whose processes are gone as their hosts' kernels show, and when."""
         self._away: dict[JobId, set[NodeId]] = {}  # neighbours whose seat failed; at most one for each link
         self._dropped: dict[JobId, set[NodeId]] = {}  # neighbours whose messages a stopped job's seat dropped
+        self._unable: dict[
+            JobId, frozenset[NodeId]
+        ] = {}  # neighbours, or this node, that cannot take part in a job
 
     @abstractmethod
     def _seat_opened(self, seat: JobSeat, now: int, out: list[Outer]) -> None:
@@ -407,6 +412,7 @@ class SeatedNode(LinkedNode):
                 self.directory,
                 instance=self.instance,
                 works=spec.takes(self.name, self.sources),
+                is_able=self.abilities.is_able,
                 budget=self._budget,
                 sink_of=self._sink_of,
                 stores_states=self._stores_states,
@@ -486,13 +492,30 @@ class SeatedNode(LinkedNode):
         otherwise it would restart jobs that others serve."""
         if not self._joined or self.is_aside or self.seats.get(seat.job) is not seat:
             return
-        neighbours = [
-            node for node in self.overlay.closest(seat.job, self.parameters.leaves + 1) if node != self.id
-        ]
+        nearest = self.overlay.closest(seat.job, self.parameters.leaves + 1)
+        unable = self._note_unable(seat, nearest)
+        neighbours = [node for node in nearest if node != self.id and node not in unable]
         if seat.job in self._away or seat.job in self.vacancies:
             neighbours = [node for node in neighbours if self._may_hold_log(seat.job, node)]
-        is_closest = self.overlay.next_hop(seat.job) is None
+        is_closest = self.overlay.next_hop(seat.job, unable) is None
         self._call(seat, now, out, seat.closest, is_closest, neighbours, now)
+
+    def _note_unable(self, seat: JobSeat, nearest: Sequence[NodeId]) -> frozenset[NodeId]:
+        """Those of the nearest nodes, which may include this one, that cannot take part in the job."""
+        unable = self.abilities.unable(seat.spec, nearest)
+        if unable:
+            self._unable[seat.job] = unable
+        else:
+            self._unable.pop(seat.job, None)
+        return unable
+
+    def _abilities_changed(self, now: int, out: list[Outer]) -> None:
+        """Jobs or adverts have changed: other nodes may be able to take part."""
+        if self._joined and not self.is_aside:
+            for seat in self._each_seat():
+                nearest = self.overlay.closest(seat.job, self.parameters.leaves + 1)
+                if self.abilities.unable(seat.spec, nearest) != self._unable.get(seat.job, NOBODY):
+                    self._closest(seat, now, out)
 
     def _link_lost(self, peer: NodeId, now: int, out: list[Outer]) -> None:
         """Messages in transit to and from that neighbour are lost, and its `Away`s are void."""
@@ -509,6 +532,18 @@ class SeatedNode(LinkedNode):
         for job in were_away:
             if job in self.seats:
                 self._closest(self.seats[job], now, out)
+
+    def _note_ended(self, peer: NodeId, now: int) -> None:
+        """Record that a neighbour's process has ended. The oldest records are dropped: their jobs have another master by now."""
+        self._ended.pop(peer, None)
+        while len(self._ended) >= ENDED_MAX:
+            del self._ended[next(iter(self._ended))]
+        self._ended[peer] = now
+
+    def _gateway(self) -> NodeId | None:
+        """A random one of the nodes that this node knew in the ring."""
+        known = self.overlay.acquaintances()
+        return self._rng.choice(known) if known else None
 
     # Messages.
 

@@ -22,13 +22,21 @@ KNOWING_US = 4_000_000
 
 
 class Faults:
-    """Begins and ends each fault at its time. change: performs a change of a job, which a scenario lists among its faults."""
+    """Begins and ends each fault at its time. change, revoke: perform what operators do, which a scenario lists among its
+    faults."""
 
     def __init__(
-        self, mesh: Mesh, doubles: Doubles, bugs: Bugs, readers: Readers, change: Callable[[s.Change], None]
+        self,
+        mesh: Mesh,
+        doubles: Doubles,
+        bugs: Bugs,
+        readers: Readers,
+        change: Callable[[s.Change], None],
+        revoke: Callable[[s.Revoke], None],
     ) -> None:
         self._mesh, self._world, self._hosts, self._sinks = mesh, mesh.world, mesh.hosts, mesh.sinks
         self._doubles, self._bugs, self._readers, self._change = doubles, bugs, readers, change
+        self._revoke = revoke
         self._absences: dict[int, list[s.SinkCrash]] = {}  # of sinks that are away
         self._cuts = 0
 
@@ -202,6 +210,17 @@ class Faults:
         if actor.node is not None and not actor.is_paused:
             self._world.stop(actor)
 
+    def _upgrade(self, number: int, fault: s.Upgrade) -> None:
+        actor = self._hosts[fault.host]
+        self._world.notify("upgrade", actor, None)
+        actor.features = b""
+        self._mesh.oracle.gone.discard(fault.host)
+        # A change may have discarded lines of it, for others to read again.
+        self._mesh.oracle.returned.add(fault.host)
+        if actor.node is not None:
+            self._world.crash(actor, process=True)
+            self._mesh.start(actor)
+
     def _plant(self, number: int, fault: s.Bug) -> None:
         self._world.notify("bug", None, fault)
         self._bugs.begin(fault)
@@ -225,6 +244,8 @@ _FAULTS: dict[
     s.Join: (Faults._join, None),
     s.Part: (Faults._part, None),
     s.Change: (lambda faults, number, fault: faults._change(fault), None),
+    s.Revoke: (lambda faults, number, fault: faults._revoke(fault), None),
+    s.Upgrade: (Faults._upgrade, None),
     s.Bug: (Faults._plant, Faults._end_bug),
     s.Twin: (
         lambda faults, number, fault: faults._doubles.twin(number, fault),

@@ -15,6 +15,7 @@ from elf.agent.simulator.world.world import PATHS, World
 from elf.jobmaster.directory.job_spec import JobSpec, Trial, Version
 from elf.jobmaster.directory.limits import Limits
 from elf.jobmaster.plan import codec as plans
+from elf.jobmaster.plan.features import known, packed
 from elf.srt.messages.ids import NodeId, node_id
 from elf.srt.messages.messages import Contact
 
@@ -22,6 +23,8 @@ SEEDS = 3
 """Hosts that all agents know from the beginning."""
 SINK_NAME = "lake"
 NEVER_US = 1 << 50
+OLDER = packed(known() - {"field parameter"})
+"""The features of an older agent."""
 EVERY = 100
 """At each of this many events, all cores of the event's node are checked, which takes a tenth of a run. Checking after every
 event makes a run seven times as slow; some seeds do that. Publications, promises and ballots are checked at every event."""
@@ -118,6 +121,8 @@ class Mesh:
             )
             actor = self.world.add_host(name, source)
             actor.clock_us = EPOCH_US + skew
+            if host in scenario.older:
+                actor.features = OLDER
             self.hosts.append(actor)
 
     def make_jobs(self) -> None:

@@ -23,6 +23,7 @@ from elf.agent.control.audit import AuditList, Request
 from elf.agent.control.changing import Submission
 from elf.agent.simulator.checks.oracle import Violation
 from elf.agent.simulator.mesh import Mesh, version_of
+from elf.agent.simulator.signing import operator, revocation
 from elf.agent.simulator.world.places import EPOCH_US, Actor
 from elf.errors import UsageError
 from elf.jobmaster.directory.audit import SLOTS, agent_of, decode_audited
@@ -38,7 +39,7 @@ from elf.srt.messages.ids import JobId, NodeId
 from elf.srt.messages.messages import Item, Message
 
 if TYPE_CHECKING:
-    from elf.agent.simulator.scenario.scenario import Change
+    from elf.agent.simulator.scenario.scenario import Change, Revoke
 
 WAITS_US = 500_000
 """If no agent can take a job's change, the operator tries again after this."""
@@ -164,10 +165,11 @@ class Operators:
             return
         each.spec, each.tries = made, each.tries + 1
         self._signed[rank_of(made)] = made
-        each.submission = Submission(made.id, each.number, made.item(), world.clock(each.host))
+        item = world.signatures.sign(made, each.fault.host)
+        each.submission = Submission(made.id, each.number, item, world.clock(each.host))
         host = _Host(self._mesh, each.host)
         self._auditing.append(host)
-        each.request = AuditList(host, host.directory, each.host.id).request(made, made.item())
+        each.request = AuditList(host, host.directory, each.host.id).request(made, item)
         self._look(each, each.submission)
 
     def _look(self, each: _Asking, submission: Submission) -> None:
@@ -200,6 +202,25 @@ class Operators:
         for item in report.items:
             self._mesh.world.start_job(each.host, decode_job(item))
         self._ask(each, report)
+
+    def revoke(self, fault: Revoke) -> None:
+        """Revoke an operator's certificate at the host of the fault, or the next one that runs."""
+        mesh, name = self._mesh, operator(fault.operator)
+        for step in range(len(mesh.hosts)):
+            host = mesh.hosts[(fault.host + step) % len(mesh.hosts)]
+            if host.node is not None and not host.is_paused:
+                mesh.world.signatures.revoked.add(name)
+                mesh.world.put(host, revocation(name, EPOCH_US + mesh.world.now_us))
+                return
+        mesh.world.at(mesh.world.now_us + WAITS_US, partial(self.revoke, fault))
+
+    def check_fallback(self, spec: JobSpec, state: JobState, newest: JobSpec) -> str:
+        """Why a job goes on under a version whose signer counts no more; "" if it does not."""
+        if state.signer not in self._mesh.world.signatures.revoked or rank_of(newest) >= state.spec:
+            return ""
+        if newest.versions[-1].digest == state.schedule[-1].version:
+            return ""
+        return f"job {spec.name}: version {state.schedule[-1].version[:6]} is in force, signed by one who was revoked"
 
     def receive(self, host: Actor, source: NodeId, message: Message) -> None:
         """A message for an operator at that host."""

@@ -91,12 +91,13 @@ class Run(Mesh):
         self._trace = blake2b(digest_size=16)
         self.doubles = Doubles(self)
         self.make_jobs()
+        self.oracle.gone |= set(scenario.older)
         self.bugs = Bugs(self)
         jobs = [spec.id for spec in self.specs]
         self.readers = Readers(self.world, self.hosts, jobs, scenario.readers)
         self.operators = Operators(self)
         self.bugs.check_entry = self.operators.check_entry
-        self.faults = Faults(self, self.doubles, self.bugs, self.readers, self._change)
+        self.faults = Faults(self, self.doubles, self.bugs, self.readers, self._change, self._revoke)
         self.world.node_observers.append(self._listen)
         self.world.observers += [self._observe, Promises(self.world).observe, self.readers.observe]
 
@@ -157,6 +158,8 @@ class Run(Mesh):
     def _not_in_force(self, spec: JobSpec) -> str:
         """Why the newest version is not in force; "" if it is, or if only the log has its change."""
         newest, state = self._newest(spec), self._state(spec)
+        if wrong := self.operators.check_fallback(spec, state, newest):
+            return wrong
         if rank_of(newest) < state.spec or newest.versions[-1].digest == state.schedule[-1].version:
             return ""
         return f"job {spec.name}: version {newest.versions[-1].digest[:6]} is not in force"
@@ -274,6 +277,12 @@ class Run(Mesh):
         self.specs[fault.job] = max(specs, key=rank_of)
         for step, spec in enumerate(specs):
             self._submit(fault.host + step, spec)
+
+    def _revoke(self, fault: s.Revoke) -> None:
+        self.world.notify("revoke", None, fault)
+        for spec in self.specs:  # any of its versions may come back
+            self.oracle.came_back |= {(spec.id, each.digest) for each in self._newest(spec).versions}
+        self.operators.revoke(fault)
 
     def _newest(self, spec: JobSpec) -> JobSpec:
         """The highest spec of the job that any agent holds."""

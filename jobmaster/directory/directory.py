@@ -34,6 +34,7 @@ from zlib import crc32
 
 from elf.srt.messages.effects import Effect, Notice, Send, Write
 from elf.srt.messages.messages import GossipDigest, GossipItems, Item, Message
+from elf.srt.messages.signers import Signers, former_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from elf.srt.messages.parameters import Parameters
 
 Key = tuple[str, bytes]
-KINDS = ("agent", "audit", "ballot", "job", "lost", "over", "revoked", "schedule")
+KINDS = ("agent", "audit", "ballot", "former", "job", "lost", "over", "revoked", "schedule")
 NAME_BYTES_MAX = 64  # ids have 16 or 32 bytes
 STAMP_MAX = 5  # a ballot, its node as two halves and its instance, and a number
 BODY_BYTES_MAX = 1 << 20  # a job's spec: `job_spec.BODY_BYTES_MAX`
@@ -109,8 +110,15 @@ EMPTY = Bucket((), 0)
 class Directory:
     """One node's copy. `verify(item)`, whether the signer may make that item, is called before any item is kept."""
 
-    def __init__(self, parameters: Parameters, verify: Callable[[Item], bool], rng: Random) -> None:
+    def __init__(
+        self,
+        parameters: Parameters,
+        verify: Callable[[Item], bool],
+        rng: Random,
+        signers: Signers = Signers(),  # noqa: B008
+    ) -> None:
         self._parameters, self._verify, self._rng = parameters, verify, rng
+        self.signers = signers
         self._buckets: list[Bucket] = [EMPTY] * parameters.buckets
         self._root = self._agents = 0  # digests of all items, and of the names of agents
         self._count = 0
@@ -152,8 +160,9 @@ class Directory:
         return bool(self._merge(self._place(item.kind, item.name), (item,)))
 
     def accepts(self, item: Item) -> bool:
-        """Whether this node would keep the item if no newer one were there."""
-        return self._is_wellformed(self._place(item.kind, item.name), item) and self._verify(item)
+        """Whether this node would keep the item if no newer one were there, and its signer's certificate holds."""
+        place = self._place(item.kind, item.name)
+        return self._is_wellformed(place, item) and self._verify(item) and self.signers.void_us(item) is None
 
     def take_changes(self) -> tuple[Item, ...]:
         """Items that were added or replaced since the last call."""
@@ -239,8 +248,19 @@ class Directory:
             if self._refused > refused_max:
                 break
         if accepted:
+            formers = [
+                former for item in accepted.values() if (former := self._former(bucket, item)) is not None
+            ]
             self._replace(place, bucket, accepted)
+            for former in formers:
+                self._merge(self._place(former.kind, former.name), (former,))
         return list(accepted.values())
+
+    def _former(self, bucket: Bucket, item: Item) -> Item | None:
+        """The job's item that this one replaces, if another operator signed it."""
+        held = bucket.get(("job", item.name)) if item.kind == "job" else None
+        serial = self.signers.serial(held) if held is not None else b""
+        return former_of(held, serial) if held and serial and serial != self.signers.serial(item) else None
 
     def _is_fresh(self, bucket: Bucket, item: Item) -> bool:
         held = bucket.get((item.kind, item.name))

@@ -6,7 +6,6 @@ from elf.jobmaster.directory.directory import Directory
 from elf.jobmaster.directory.job_spec import (
     LOST_MAX,
     AgentAdvert,
-    Change,
     JobSpec,
     Lost,
     ballot_of,
@@ -40,11 +39,20 @@ class JobItems:
         return (item.kind, item.name) == ("job", self._job) and self._directory.accepts(item)
 
     def spec(self, known: JobSpec) -> JobSpec | None:
-        """The job's present spec, `known` itself if it has not changed; None if its signer was revoked."""
+        """The job's present spec, `known` itself if it has not changed; None if all its signers were revoked."""
         item = self._directory.get("job", self._job)
         if item is None:
             return None
         return known if item.body == known.encode() else decode_job(item)
+
+    def signer(self) -> bytes:
+        """The serial of the certificate under which the job's present item was signed."""
+        item = self._directory.get("job", self._job)
+        return self._directory.signers.serial(item) if item is not None else b""
+
+    def is_void(self, signer: bytes, now: Micros) -> bool:
+        """Whether specs that were signed under that certificate count no more."""
+        return self._directory.signers.is_void(signer, now)
 
     def ballot(self) -> Ballot:
         """The highest ballot under which a master of the job announced that it serves."""
@@ -56,10 +64,10 @@ class JobItems:
         item = self._directory.get("schedule", self._job)
         return None if item is None else decode_schedule(item)
 
-    def lost(self) -> tuple[Change, ...]:
+    def lost(self) -> Lost | None:
         """Changes that masters took and that the job does not have, oldest first."""
         item = self._directory.get("lost", self._job)
-        return () if item is None else decode_lost(item).changes
+        return None if item is None else decode_lost(item)
 
     def over(self, spec: JobSpec) -> Over | None:
         """Rule Trials*: where and why that trial passed a limit; None if it has not, and for a job that is no trial."""
@@ -71,13 +79,17 @@ class JobItems:
         return spec.has_ended(now) or self.over(spec) is not None
 
     def newly_lost(self, former: JobSpec, spec: JobSpec) -> list[Item]:
-        """A spec outranks another one: the item to spread, if the job has lost changes by it that `lost` does not have."""
-        held = {(each.number, each.version): each for each in self.lost()}
+        """A spec comes in place of another one: the item to spread, if the job has lost changes by it that `lost` lacks."""
+        before = self.lost()
+        held = {(each.number, each.version): each for each in (before.changes if before is not None else ())}
         lost = {(each.number, each.version): each for each in lost_changes(former, spec, self.schedule())}
         if lost.keys() <= held.keys():
             return []
         changes = sorted((lost | held).values(), key=lambda each: each.number)[-LOST_MAX:]
-        return [lost_item(self._job, spec.number, Lost(tuple(changes)))]
+        revoked = {number for number, _ in lost} if spec.number < former.number else set()
+        revoked |= set(before.revoked) if before is not None else set()
+        numbers = tuple(each.number for each in changes if each.number in revoked)
+        return [lost_item(self._job, max(spec.number, former.number), Lost(tuple(changes), numbers))]
 
     def agents(self, spec: JobSpec) -> list[tuple[NodeId, AgentAdvert]]:
         """Rule Trials*: agents that take part in the job, or did until they left. O(agents of the mesh)."""

@@ -18,10 +18,13 @@ from elf.errors import PeerError
 from elf.jobmaster.directory.audit import decode_audited
 from elf.jobmaster.directory.known_schedule import BALLOT_PARTS, body_of, decode_schedule, stamp_of
 from elf.jobmaster.directory.limits import NO_LIMITS, Limits, Over
-from elf.jobmaster.directory.shared_plans import whole
+from elf.jobmaster.directory.shared_plans import is_plan, whole
+from elf.jobmaster.plan.features import Features, known, lacking, needed
 from elf.srt.messages.ids import NodeId, job_id, maker
 from elf.srt.messages.messages import COUNT_MAX, Ballot, Instance, Item, Micros
 from elf.srt.messages.patterns import PATTERNS_MAX, is_named
+from elf.srt.messages.signers import job_in
+from elf.srt.messages.typed import parse
 
 BODY_BYTES_MAX = 1 << 20  # a plan is a few KiB; 16 versions of 64 KiB fit
 VERSIONS_MAX = 64
@@ -51,7 +54,7 @@ CHANGES_MAX = 64
 class Change(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A change of a job, for its history: the number of the spec that made it, the version that it brought, and how. asked_us:
     the time of the command. from_us: the control line, if the next change knew it; 0: unknown. former: the version that it
-    changes; "" for a start."""
+    changes; "" for a start. by: the name of the operator who signed it."""
 
     number: Number
     version: Annotated[str, Meta(min_length=1, max_length=64)]
@@ -59,6 +62,7 @@ class Change(msgspec.Struct, frozen=True, array_like=True, gc=False):
     asked_us: Number
     from_us: Number = 0
     former: Annotated[str, Meta(max_length=64)] = ""
+    by: Annotated[str, Meta(max_length=64)] = ""
 
 
 class Trial(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -109,6 +113,12 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return tuple(Version(*each) for each in whole(tuple(map(astuple, self.versions))))
 
     @property
+    def needs(self) -> Features:
+        """The features that an agent must know to take part: those of all versions, as lines and results of each may come.
+        Cached."""
+        return _needs(self.versions)
+
+    @property
     def id(self) -> bytes:
         """The job's id on the ring: the job's master is the node closest to it."""
         return job_id(self.name)
@@ -128,6 +138,11 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     def item(self, signature: bytes = b"") -> Item:
         """The directory's entry of this job. Its key is the job's id."""
         return Item("job", self.id, (self.number,), self.encode(), signature)
+
+
+@lru_cache(maxsize=256)
+def _needs(versions: tuple[Version, ...]) -> Features:
+    return frozenset().union(*(needed(each.plan) for each in versions if is_plan(each.plan)))
 
 
 COLUMNS_MAX, COLUMN_TYPES_MAX = 256, 16
@@ -156,10 +171,15 @@ class SourceColumns(msgspec.Struct, frozen=True, array_like=True, gc=False):
     ]
 
 
+FEATURES_BYTES_MAX = 4096
+"""Ten times the features of this version of elf."""
+
+
 class AgentAdvert(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """An agent's announcement: the `sources` that it follows, in which life, and since when; the `sinks` that it serves; its
     `address`; those `columns` of its sources that others may not have. until_us: it has left for good, and none of its lines is
-    at or past this time; 0: it has not left. instance: that of the process that made this advert."""
+    at or past this time; 0: it has not left. instance: that of the process that made this advert. features: of plans that it
+    knows (`elf.jobmaster.plan.features`); none: it is too old to say, and is taken to know all."""
 
     name: Name
     sources: Annotated[tuple[Name, ...], Meta(max_length=64)]
@@ -170,6 +190,11 @@ class AgentAdvert(msgspec.Struct, frozen=True, array_like=True, gc=False):
     address: Annotated[str, Meta(max_length=255)] = ""
     columns: Annotated[tuple[SourceColumns, ...], Meta(max_length=64)] = ()
     instance: Instance = 0
+    features: Annotated[bytes, Meta(max_length=FEATURES_BYTES_MAX)] = b""
+
+    def lacks(self, needs: Features) -> tuple[str, ...]:
+        """The features among these that the agent does not know. Cached."""
+        return lacking(self.features, needs) if self.features else ()
 
     def encode(self) -> bytes:
         return _encoder.encode(self)
@@ -207,7 +232,8 @@ def decode_job(item: Item) -> JobSpec:
     digests = [version.digest for version in spec.versions]
     if len(set(digests)) != len(digests):
         raise PeerError(f"directory: job {spec.name!r} names a version twice; the item is ignored")
-    whole(tuple(map(astuple, spec.versions)))
+    if spec.needs <= known():  # otherwise this agent takes no part, and only passes the item on
+        whole(tuple(map(astuple, spec.versions)))
     return spec
 
 
@@ -233,6 +259,12 @@ def decode_agent(item: Item) -> AgentAdvert:
     return advert
 
 
+@lru_cache(maxsize=4096)
+def features_of(body: bytes) -> bytes:
+    """The features in the body of an "agent" item. Raises PeerError. Cached: a node looks at those of its neighbours often."""
+    return parse(body, AgentAdvert).features
+
+
 def ballot_item(job: bytes, ballot: Ballot) -> Item:
     """The item with the highest known ballot of a job, for nodes that will serve it later."""
     return Item("ballot", job, stamp_of(ballot), b"")
@@ -253,9 +285,11 @@ LOST_BYTES_MAX = 8 << 10
 
 
 class Lost(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Changes that a master took and that the job does not have: a master of a later term, which lacked them, took others."""
+    """Changes that a master took and that the job does not have: a master of a later term, which lacked them, took others.
+    revoked: the numbers of those that the job does not have because their signer's certificate was revoked."""
 
     changes: Annotated[tuple[Change, ...], Meta(min_length=1, max_length=LOST_MAX)]
+    revoked: Annotated[tuple[Number, ...], Meta(max_length=LOST_MAX)] = ()
 
 
 def lost_item(job: bytes, number: int, lost: Lost) -> Item:
@@ -283,6 +317,7 @@ def decode_over(item: Item) -> Over:
 
 _READERS: dict[str, Callable[[Item], object]] = {
     "job": decode_job,
+    "former": lambda item: decode_job(job_in(item)),
     "agent": decode_agent,
     "ballot": ballot_of,
     "schedule": decode_schedule,

@@ -29,6 +29,11 @@ WHOLE_BYTES_MAX = 4 << 20
 JOBS_MAX = 8
 
 
+def is_plan(data: bytes) -> bool:
+    """Whether it is a plan, and not values in place of one."""
+    return not data.startswith(MAGIC)
+
+
 class _Values(msgspec.Struct, frozen=True, array_like=True):
     """base: the version that has the plan. values: of all its parameters, sorted by name."""
 
@@ -59,7 +64,7 @@ def shared(versions: Sequence[Parts]) -> list[Parts]:
 def whole(versions: tuple[Parts, ...]) -> tuple[Parts, ...]:
     """The same versions with all their plans. Raises PeerError for values without a plan that takes them. O(bytes)."""
     bases = {version[0]: version for version in versions}
-    found = tuple(_filled(each, bases) if each[1].startswith(MAGIC) else each for each in versions)
+    found = tuple(each if is_plan(each[1]) else _filled(each, bases) for each in versions)
     if sum(len(data) for _, data, _ in found) > WHOLE_BYTES_MAX:
         raise PeerError(f"directory: the plans of a job have more than {WHOLE_BYTES_MAX:,} bytes")
     return found

@@ -6,7 +6,7 @@ version. The text is beside it, for people.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -19,6 +19,7 @@ from elf.jobmaster.directory.job_spec import (
     VERSIONS_MAX,
     Change,
     JobSpec,
+    Lost,
     Mode,
     Version,
 )
@@ -107,7 +108,11 @@ def _needed(spec: JobSpec, now_us: Micros, known: KnownSchedule | None) -> set[s
     return {line.version for line, end in lines if end > retained_us} | {spec.versions[-1].digest}
 
 
-State = Literal["in force", "replaced", "superseded", "waits", "lost"]
+State = Literal["in force", "replaced", "superseded", "waits", "lost", "revoked"]
+
+
+StepMode = Literal["start", "split", "restate", "next", "fallback"]
+"""As in `Change`. fallback: newer versions count no more, because their signers' certificates were revoked."""
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -115,41 +120,57 @@ class Step(msgspec.Struct, frozen=True):
     the spec has dropped that version.
 
     state: "in force"; "replaced" by a later one; "superseded": a later one's control line is not after its own, or came before it
-    had any; "waits" to come into force; "lost": taken by a master, but not known to a master of a later term, whose changes hold.
-    values: of the query's parameters, as texts.
+    had any; "waits" to come into force; "lost": taken by a master, but not known to a master of a later term, whose changes hold;
+    "revoked": its signer's certificate was. by: who signed it; "" if unknown. values: of the query's parameters, as texts.
     """
 
     version: str
-    mode: Literal["start", "split", "restate", "next"]
+    mode: StepMode
     asked_us: Micros | None
     from_us: Micros | None
     state: State
     sql: str
     values: dict[str, str] = {}
+    by: str = ""
 
 
-def history(spec: JobSpec, known: KnownSchedule | None, lost: Sequence[Change] = ()) -> list[Step]:
+def history(spec: JobSpec, known: KnownSchedule | None, lost: Lost | None = None) -> list[Step]:
     """The job's changes, oldest first. known: the schedule that a master announced last, if any. lost: changes that the spec does
     not have."""
     versions = {version.digest: version for version in spec.whole}
-    changes = _with_lines(spec, known)
+    back = _fallback(spec, known, lost)
+    changes = _with_lines(
+        spec, known if back is None or known is None else replace(known, lines=known.lines[:-1])
+    )
     current = max((at for at, change in enumerate(changes) if change.from_us), default=0)
     states: list[tuple[Change, State]] = [
         (change, _state(changes, at, current)) for at, change in enumerate(changes)
     ]
     since = changes[0].number
-    states += [(each, "lost") for each in lost if each.number > since and not has_change(spec, each)]
-    return [
-        Step(
-            change.version,
-            change.mode,
-            change.asked_us or None,
-            change.from_us or None,
-            state,
-            *_told(versions.get(change.version)),
+    for each in lost.changes if lost is not None else ():
+        if each.number > since and not has_change(spec, each):
+            states.append((each, "revoked" if lost is not None and each.number in lost.revoked else "lost"))
+    steps = [
+        _step(
+            change, change.mode, "replaced" if back is not None and state == "in force" else state, versions
         )
         for change, state in sorted(states, key=lambda each: each[0].number)
     ]
+    return steps if back is None else [*steps, _step(back, "fallback", "in force", versions)]
+
+
+def _step(change: Change, mode: StepMode, state: State, versions: Mapping[str, Version]) -> Step:
+    about = (change.asked_us or None, change.from_us or None, state, *_told(versions.get(change.version)))
+    return Step(change.version, mode, *about, change.by)
+
+
+def _fallback(spec: JobSpec, known: KnownSchedule | None, lost: Lost | None) -> Change | None:
+    """The control line back to the spec, which the job has since newer ones count no more; None if it did not fall back, or was
+    changed since."""
+    if known is None or lost is None or not known.number > max(lost.revoked, default=0) > spec.number:
+        return None
+    line, by = known.lines[-1], spec.changes[-1].by if spec.changes else ""
+    return Change(known.number, line.version, "split", 0, line.from_us, by=by)
 
 
 def _told(version: Version | None) -> tuple[str, dict[str, str]]:
@@ -169,6 +190,8 @@ def _state(changes: tuple[Change, ...], at: int, current: int) -> State:
         return "waits"
     from_us = changes[at].from_us
     later = [change.from_us for change in changes[at + 1 :] if change.from_us]
+    if from_us and changes[at + 1].former == changes[at + 1].version:
+        return "replaced"
     return "replaced" if from_us and from_us < min(later, default=0) else "superseded"
 
 
@@ -183,7 +206,8 @@ def _with_lines(spec: JobSpec, known: KnownSchedule | None) -> tuple[Change, ...
     lines = list(known.lines) if known is not None and known.number >= changes[0].number else []
     for at in range(len(changes) - 1, -1, -1):
         if lines and lines[-1].version == changes[at].version:
-            line = lines.pop()
+            is_again = changes[at].former == changes[at].version  # signed again: its line is the one before
+            line = lines[-1] if is_again else lines.pop()
             changes[at] = replace(changes[at], from_us=line.from_us or changes[at].from_us)
     return tuple(changes)
 

@@ -34,6 +34,7 @@ class Begin(Entry, frozen=True, array_like=True, tag="begin"):
     since_us: Micros
     schedule: Schedule
     spec: SpecRank
+    signer: bytes = b""
 
 
 class Serve(Entry, frozen=True, array_like=True, tag="serve"):
@@ -92,7 +93,8 @@ class Left(Entry, frozen=True, array_like=True, tag="left"):
 
 class Gone(Entry, frozen=True, array_like=True, tag="gone"):
     """The directory reports that the worker left for good while another log was served: lines that only that log accepted are
-    lost. Windows in [from_us, until_us) expect the worker, or from an earlier time if it is on the roster already."""
+    lost. Windows in [from_us, until_us) expect the worker, or from an earlier time if it is on the roster already. until_us
+    `positions.UNABLE_US`: it is there, and cannot take part."""
 
     worker: NodeId
     from_us: Micros
@@ -109,11 +111,12 @@ class Forget(Entry, frozen=True, array_like=True, tag="forget"):
 class ControlEntry(Entry, frozen=True, array_like=True, tag="control"):
     """From `line.from_us` on another version is in force. Rows at or past `lane_us` are discarded. Workers read their lines again
     under the new schedule, up to the position that each file has at this entry. lane_us: `NO_LANE` if no line at or past the
-    control line was reported."""
+    control line was reported. signer: the serial of the certificate under which the spec was signed."""
 
     line: Line
     lane_us: Micros
     spec: SpecRank
+    signer: bytes = b""
 
 
 class Final(Entry, frozen=True, array_like=True, tag="final"):

@@ -46,7 +46,7 @@ from elf.jobmaster.log.entries import (
     SpecRank,
 )
 from elf.jobmaster.log.job_log import ProvenBallots, proved
-from elf.jobmaster.log.positions import Positions, PositionsState
+from elf.jobmaster.log.positions import UNABLE_US, Positions, PositionsState
 from elf.jobmaster.log.schedule import (
     AFTER_ALL,
     BEFORE_ALL,
@@ -125,6 +125,7 @@ class StateSnapshot(msgspec.Struct, frozen=True, array_like=True):
     in_pieces: bool = False
     served: Ballot = NO_BALLOT
     whole: tuple[Ballot, ...] = ()
+    signer: bytes = b""
 
     @property
     def nbytes(self) -> int:
@@ -148,6 +149,8 @@ class JobState:
         self.ballot: Ballot = NO_BALLOT
         self.proven: ProvenBallots = (NO_BALLOT, NO_BALLOT)
         self.spec: SpecRank = (-1, b"")
+        self.signer = b""
+        """The serial of the certificate under which that spec was signed."""
         self.front_us: Micros = (
             BEFORE_ALL  # the highest watermark of a whole bundle: about "now" in event time
         )
@@ -226,10 +229,11 @@ class JobState:
         if isinstance(entry, ControlEntry):
             self._drop_lane_rows(entry)
             self._keep_rows(entry)
-            self.spec = entry.spec
+            self.spec, self.signer = entry.spec, entry.signer
         if isinstance(entry, Left | Gone | Forget):
             self._note_lost_lane(entry.worker)
-            self._note_unread_end(entry, isinstance(entry, Left) and entry.unread)
+            if entry.until_us != UNABLE_US:
+                self._note_unread_end(entry, isinstance(entry, Left) and entry.unread)
         shapes = self.positions.shapes
         self.positions.apply(entry)
         if isinstance(entry, ControlEntry):
@@ -237,7 +241,7 @@ class JobState:
             for worker, until_us in self.positions.lost_to_lane(entry.lane_us).items():
                 self._note_gap(worker, entry.lane_us, until_us)
         if isinstance(entry, Begin):
-            self.ballot, self.spec = entry.ballot, entry.spec
+            self.ballot, self.spec, self.signer = entry.ballot, entry.spec, entry.signer
         elif isinstance(entry, Serve):
             self._serve(entry)
         elif isinstance(entry, Proven):
@@ -487,6 +491,7 @@ class JobState:
             in_pieces,
             self.served,
             self.whole,
+            self.signer,
         )
 
     def restore(self, snapshot: StateSnapshot) -> None:
@@ -494,7 +499,7 @@ class JobState:
         self.close()
         self._clear()
         self.index, self.ballot, self.proven = snapshot.index, snapshot.ballot, snapshot.proven
-        self.spec, self.front_us = snapshot.spec, snapshot.front_us
+        self.spec, self.signer, self.front_us = snapshot.spec, snapshot.signer, snapshot.front_us
         self.positions = Positions.of(snapshot.positions)
         self.watermarks, self.gaps = dict(snapshot.watermarks), dict(snapshot.gaps)
         self.finals = dict(snapshot.finals)

@@ -54,6 +54,10 @@ AHEAD_US_MAX = 24 * 3600 * 1_000_000
 is kept."""
 
 
+UNABLE_US = AFTER_ALL - 1
+"""The end of a worker that cannot take part in the job until its elf is upgraded: all windows expect it, none waits for it."""
+
+
 class Fit(Enum):
     """How a bundle's contributions compare to the committed positions."""
 
@@ -81,6 +85,15 @@ class Member(msgspec.Struct, frozen=True, array_like=True, gc=False):
     until_us: Micros = AFTER_ALL
     has_left: bool = False
     keep_us: Micros = AFTER_ALL
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it is expected now, able or not."""
+        return self.until_us >= UNABLE_US
+
+    @property
+    def is_unable(self) -> bool:
+        return self.until_us == UNABLE_US
 
 
 class Lane(msgspec.Struct, frozen=True):
@@ -127,6 +140,7 @@ class Positions:
         self.shapes: dict[str, Shape] = {}
         self._files: dict[NodeId, list[Slot]] = {}
         self._intervals: dict[str, tuple[Micros, Micros]] = {}
+        self._numbers: set[int] = set()  # of the schedule's lines
 
     # ---- judging ----
 
@@ -213,11 +227,18 @@ class Positions:
         A bundle that was cut under an older schedule is accepted if no line is at or past the first control line that the older
         schedule lacks; where that is unknown, if no row is at or past that line's pane. O(versions).
         """
-        if number > number_of(self.schedule):
+        if number > number_of(self.schedule) or (
+            self.is_of_another_log(number) and any(map(_has_rows, parts.values()))
+        ):
             return False
         limit = first_unknown(self.schedule, number)
         limit = AFTER_ALL if newest < limit else limit
         return all(self._belongs(version, part, limit) for version, part in parts.items())
+
+    def is_of_another_log(self, number: int) -> bool:
+        """Rule Schedule*: whether a schedule with that number has a line that this log lacks, as after a partition in which both
+        sides went back to one version, each at a time of its own."""
+        return bool(self.schedule) and self.schedule[0].number < number not in self._numbers
 
     def _belongs(self, version: str, part: Part, limit: Micros) -> bool:
         lines = part.rows[1]
@@ -348,10 +369,10 @@ class Positions:
         return bool(slot[1]) and end > 0 and (member is None or member.until_us == AFTER_ALL)
 
     def lost_to_lane(self, lane_us: Micros) -> dict[NodeId, Micros]:
-        """Workers that have left and so cannot read again the lines that a lane from `lane_us` discards, and a bound of the times
-        of their lines."""
+        """Workers that have left, or take no part, and so cannot read again the lines that a lane from `lane_us` discards; and a
+        bound of the times of their lines."""
         return {
-            worker: member.keep_us
+            worker: self.latest_us(AFTER_ALL >> 1) if member.is_unable else member.keep_us
             for worker, member in self.roster.items()
             if member.until_us != AFTER_ALL and member.keep_us > lane_us and worker in self._files
         }
@@ -374,6 +395,7 @@ class Positions:
 
     def _set_schedule(self, schedule: Schedule) -> None:
         self.schedule = schedule
+        self._numbers = {line.number for line in schedule}
         self.shapes = {line.version: Shape.of(plan_of(line.plan)) for line in schedule}
         self._intervals = {version: interval(schedule, version) for version in self.shapes}
 
@@ -386,7 +408,7 @@ class Positions:
 
     def _end(self, worker: NodeId, until_us: Micros, *, has_left: bool) -> None:
         member = self.roster.get(worker)
-        if member is None or member.until_us != AFTER_ALL:
+        if member is None or not member.is_here:
             return
         keep = self.latest_us(AFTER_ALL >> 1)
         self.roster[worker] = Member(member.from_us, until_us, has_left, max(keep, until_us))
@@ -484,3 +506,7 @@ class Positions:
         assert all(self.at[slot] < self.lane.ends[slot] for slot in lanes)
         assert sum(self.lane.open.values()) == len(self.lane.ends)
         assert min(self.lane.open.values()) > 0
+
+
+def _has_rows(part: Part) -> bool:
+    return any(len(rows) for rows in part.rows)

@@ -14,6 +14,7 @@ One change at a time: while a CONTROL is not in the log, the next one waits, and
 | in force | any other change | in force: it is refused, for good |
 | under way, or a newer spec waits | a change | it is not judged yet: its agent sends it again |
 | in force | the newest spec has another last version, and the log has room | under way: CONTROL is proposed |
+| in force | its signer counts no more, and the newest spec that counts is an older one | under way: CONTROL back to that |
 | under way | it is in the log | in force: the line is multicast, and reported to the directory |
 | in force, a lane open, or just changed | every `repeat_us` | the line is multicast again |
 
@@ -27,6 +28,8 @@ under its own ballot.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from elf.jobmaster.directory.changes import next_boundary, next_spec_number, rank_of
 from elf.jobmaster.directory.job_spec import JobSpec
@@ -47,8 +50,9 @@ REPEATS = 3
 
 
 class Amendments:
-    """`spec`: the newest that this master received, maybe not yet in force. known_schedule: the schedule of an earlier log, for a
-    log that begins now."""
+    """`spec`: the newest that this master received and that counts, maybe not yet in force. known_schedule: the schedule of an
+    earlier log, for a log that begins now. signer: the serial under which the directory's spec was signed; is_void: whether specs
+    of such a signer count no more, at that time."""
 
     def __init__(
         self,
@@ -59,7 +63,11 @@ class Amendments:
         publication: Publication,
         repeat_us: int,
         known_schedule: KnownSchedule | None = None,
+        signer: Callable[[], bytes] = bytes,
+        is_void: Callable[[bytes, Micros], bool] = lambda signer, now: False,
     ) -> None:
+        self._signer, self._is_void = signer, is_void
+        self._now = 0
         self.spec, self.rank, self.ballot = spec, max(state.spec, rank_of(spec)), ballot
         self._state, self._log, self._publication = state, log, publication
         self._index = 0  # index of a CONTROL that is proposed and not committed, or 0
@@ -77,12 +85,20 @@ class Amendments:
         return bool(self._index)
 
     def spec_changed(self, spec: JobSpec) -> bool:
-        """The directory has another spec. Returns whether it is newer."""
+        """The directory has another spec. Returns whether it is newer, or an earlier one: a directory goes back if newer ones are
+        void."""
         rank: SpecRank = rank_of(spec)
-        if rank <= self.rank:
+        if rank <= self.rank and rank >= rank_of(self.spec):
             return False
-        self.rank, self.spec = rank, spec
+        self.rank, self.spec = max(rank, self.rank), spec
         return True
+
+    @property
+    def falls_back(self) -> bool:
+        """Rule Revoked*: the version in force is of a signer who counts no more, and the directory has gone back to an earlier
+        spec."""
+        in_force, signer = self._state.spec, self._state.signer
+        return rank_of(self.spec) < in_force and self._is_void(signer, self._now)
 
     @property
     def version(self) -> str:
@@ -113,6 +129,7 @@ class Amendments:
 
     def propose_due(self, now: int) -> None:
         """Propose the next change, if one is due and the log has room."""
+        self._now = now
         if self._is_due():
             self._propose(now)
 
@@ -124,18 +141,20 @@ class Amendments:
     def _is_awaited(self) -> bool:
         """Whether the spec's last version is not in force, and not proposed."""
         has_come = self.spec.versions[-1].digest == self._log.ahead.schedule[-1].version
-        return not has_come and self.rank > self._state.spec
+        return not has_come and (self.rank > self._state.spec or self.falls_back)
 
     def _propose(self, now: int) -> None:
         """Propose the control line and its lane."""
         ahead, last = self._log.ahead, self.spec.versions[-1]
+        if self.falls_back:
+            self.rank = self.next_number, self.rank[1]  # above all that counted before
         line_us, lane_us = max(self._line_us(now), ahead.retained_us), NO_LANE
         if not self.keeps_rows(line_us):
             line_us = max(line_us, ahead.retained_us + 1)
             lane_us = NO_LANE if self.is_past_all(line_us) else self._lane_us(line_us)
         number = next_number(self.ballot, ahead.schedule)
         line = Line(number, last.digest, line_us, last.plan)
-        self._index = self._log.propose(ControlEntry(line, lane_us, self.rank))
+        self._index = self._log.propose(ControlEntry(line, lane_us, self.rank, self._signer()))
         self.announce()
 
     def keeps_rows(self, line_us: Micros) -> bool:
@@ -165,14 +184,14 @@ class Amendments:
 
     def _line_us(self, now: int) -> Micros:
         """The time at which the new version begins, by the spec's mode."""
+        if self.falls_back:
+            return self._past_reported(now)
         spec, at = self.spec, self.spec.line_us or now
         if (line_us := self.decided()) is not None:
             return line_us
         if spec.mode == "restate" or (spec.mode == "split" and self._shows_other_rows):
             return self._publication.oldest_open(at)
-        reported_us = self._log.ahead.reported_us
-        if at <= reported_us < at + SHIFT_US_MAX:
-            at = reported_us + 1
+        at = self._past_reported(at)
         if spec.mode == "next":
             return next_boundary((self._log.ahead.schedule[-1].plan, spec.versions[-1].plan), at)
         return at
@@ -182,6 +201,10 @@ class Amendments:
         """Whether the change is one of HAVING, ORDER BY and LIMIT alone: no window is cut for it."""
         plan = plan_of(self._log.ahead.schedule[-1].plan)
         return plan.window is not None and plan_of(self.spec.versions[-1].plan).counts_as(plan)
+
+    def _past_reported(self, at: Micros) -> Micros:
+        reported_us = self._log.ahead.reported_us
+        return reported_us + 1 if at <= reported_us < at + SHIFT_US_MAX else at
 
     def decided(self) -> Micros | None:
         """The time of this line in an earlier log, if the directory has it: windows may have been published under it."""

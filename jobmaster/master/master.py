@@ -18,6 +18,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Literal
 
+from msgspec.structs import replace
+
 from elf.cbt.budget import Budget
 from elf.jobmaster.delivery.outbox import Outbox
 from elf.jobmaster.delivery.watchers import Watchers, without_panes
@@ -48,8 +50,9 @@ class Master:
     the number of entries that may be proposed now; without room bundles wait, and other entries are proposed later. sinks: those
     that keep a ledger; stores_states: whether they store the states of panes, not only rows. known_schedule: the schedule of an
     earlier log, according to the directory, which a new log continues. losses: see `Succession.losses`; unshared: entries that an
-    earlier master on this node kept. handed_on: the former master has published nothing that is not in the log. Every public
-    method takes the node's clock and returns effects. `fence`: a higher ballot that a sink reported; the node must step down.
+    earlier master on this node kept. handed_on: the former master has published nothing that is not in the log. signer, is_void:
+    see `Amendments`. Every public method takes the node's clock and returns effects. `fence`: a higher ballot that a sink
+    reported; the node must step down.
     """
 
     def __init__(
@@ -67,6 +70,8 @@ class Master:
         losses: Callable[[], int] = lambda: 0,
         unshared: Unshared | None = None,
         handed_on: bool = False,
+        signer: Callable[[], bytes] = bytes,
+        is_void: Callable[[bytes, Micros], bool] = lambda signer, now: False,
     ) -> None:
         self.spec, self.state, self.ballot, self.parameters = spec, state, ballot, parameters
         self.job = state.job
@@ -100,8 +105,17 @@ class Master:
         self._out: list[Effect] = []
         self._known_schedule = known_schedule if not state.schedule else None
         self.amendments = Amendments(
-            spec, state, ballot, self.log, self.publication, parameters.ask_us_max, self._known_schedule
+            spec,
+            state,
+            ballot,
+            self.log,
+            self.publication,
+            parameters.ask_us_max,
+            self._known_schedule,
+            signer,
+            is_void,
         )
+        self._signer = signer
         self.unshared = unshared or Unshared.by(parameters)
         self.unshared.begin(state.positions)
         self._losses = losses
@@ -120,7 +134,8 @@ class Master:
         """The first call: begins an empty log, requests the sinks' ledgers, and looks for windows to publish."""
         if not self.state.schedule:
             self.roster.is_new = True
-            self.log.propose(first_entry(self.spec, self.ballot, now, self._known_schedule))
+            begin = first_entry(self.spec, self.ballot, now, self._known_schedule)
+            self.log.propose(replace(begin, signer=self._signer()))
         self.log.propose(Serve(self.ballot, self._unknown_us(now)))
         self.amendments.propose_due(now)
         self._forget_at = now + self.roster.eviction.look_us
@@ -215,7 +230,7 @@ class Master:
 
     def adverts(self, adverts: Iterable[tuple[NodeId, AgentAdvert]], now: int) -> list[Effect]:
         """The agents that advertise a source, according to the directory."""
-        self.roster.adverts(adverts)
+        self.roster.adverts(adverts, self.spec.needs)
         return self._end(now)
 
     def forget(self, workers: Iterable[NodeId], now: int) -> list[Effect]:

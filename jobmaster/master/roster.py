@@ -5,6 +5,7 @@
 | an agent advertises the source, or a worker without an advert says hello or reports | ADD, from the time it began |
 | a worker says goodbye, its last line committed by this master | LEAVE |
 | a worker left while another log was served | GONE: its windows count it as missing |
+| its advert lacks features of the job's plans | GONE, without an end: all windows count it as missing; ADD when it has them |
 | its certificate is revoked, or it was silent for `forget_us` | FORGET |
 
 A worker gets its positions (Welcome), or may leave (Farewell), when the entries that were proposed before are committed.
@@ -21,9 +22,11 @@ from collections.abc import Callable, Iterable
 from elf.jobmaster.directory.job_spec import AgentAdvert
 from elf.jobmaster.log.entries import Add, Forget, Gone, Left, Proven
 from elf.jobmaster.log.job_state import JobState
+from elf.jobmaster.log.positions import UNABLE_US
 from elf.jobmaster.log.schedule import AFTER_ALL
 from elf.jobmaster.master.eviction import Eviction
 from elf.jobmaster.master.proposals import Proposals
+from elf.jobmaster.plan.features import Features
 from elf.srt.messages.effects import Effect, Notice, Send
 from elf.srt.messages.ids import NodeId, short
 from elf.srt.messages.messages import Ballot, Farewell, Goodbye, Hello, Micros, Slot, Welcome
@@ -49,10 +52,9 @@ class Roster:
         self._state, self._log, self._add_effect = state, log, add_effect
         self._reported: set[NodeId] = set()  # under this ballot
         members = state.positions.roster.items()
-        self._known = {
-            worker for worker, member in members if member.until_us == AFTER_ALL or member.has_left
-        }
+        self._known = {worker for worker, member in members if member.is_here or member.has_left}
         self._wanted: dict[NodeId, Micros] = {}  # worker -> from when it is expected; ADD not proposed yet
+        self._unable: dict[NodeId, Micros] = {}  # worker -> from when it is missing; GONE not proposed yet
         self._asked: dict[NodeId, Hello] = {}  # the last hello of each worker whose Welcome waits for the log
         self._banned: set[NodeId] = set()  # not expected again, even if lines of these workers still arrive
         self._to_forget: set[NodeId] = set()  # banned; FORGET not proposed yet
@@ -61,13 +63,16 @@ class Roster:
 
     # ---- expected workers ----
 
-    def adverts(self, adverts: Iterable[tuple[NodeId, AgentAdvert]]) -> None:
-        """Rule Roster*: an agent that advertises the source in the directory is expected, whether or not it has reported."""
+    def adverts(self, adverts: Iterable[tuple[NodeId, AgentAdvert]], needs: Features = frozenset()) -> None:
+        """Rule Roster*: an agent that advertises the source in the directory is expected, whether or not it has reported. needs:
+        the features without which it cannot."""
         for worker, advert in adverts:
             if self.source not in advert.sources:
                 continue
             if advert.until_us:
                 self._note_gone(worker, advert)
+            elif advert.lacks(needs):
+                self._note_unable(worker, advert)
             elif self._is_new_life(worker, advert):
                 self._want(worker, self._expected_from(advert.since_us))
         self.add_wanted()
@@ -94,11 +99,24 @@ class Roster:
                 del self._wanted[worker]
         if self._to_forget:
             self._forget_banned()
+        while self._unable and self._log.has_room:
+            worker, from_us = self._unable.popitem()
+            self._log.propose(Gone(worker, from_us, UNABLE_US))
+
+    def _note_unable(self, worker: NodeId, advert: AgentAdvert) -> None:
+        """Rule Features*: windows expect an agent that cannot take part, and do not wait for it."""
+        member = self._log.ahead.roster.get(worker)
+        self._wanted.pop(worker, None)
+        if worker not in self._banned and (member is None or member.until_us == AFTER_ALL):
+            self._known.add(worker)  # what it sent before is no reason to wait for it
+            self._unable[worker] = self._expected_from(advert.since_us)
 
     def _is_new_life(self, worker: NodeId, advert: AgentAdvert) -> bool:
         member = self._log.ahead.roster.get(worker)
         if worker in self._wanted:
             return False
+        if self._unable.pop(worker, None) is not None or (member is not None and member.is_unable):
+            return True
         return member is None or (member.until_us != AFTER_ALL and advert.since_us >= member.until_us)
 
     def _expected_from(self, since_us: Micros) -> Micros:
@@ -118,7 +136,7 @@ class Roster:
         if self._was_complete:
             return True
         is_added = self._state.positions.roster.keys() == self._log.ahead.roster.keys()
-        self._was_complete |= is_added and not self._wanted
+        self._was_complete |= is_added and not self._wanted and not self._unable
         return self._was_complete
 
     def retired(self) -> None:
@@ -206,10 +224,11 @@ class Roster:
         """Rule 8: windows count a worker as missing that left while another log was served."""
         ahead = self._log.ahead
         member = ahead.roster.get(worker)
-        is_here = member is not None and member.until_us == AFTER_ALL
+        is_here = member is not None and member.is_here
         was_never = member is None and advert.until_us > ahead.retained_us
         if (is_here or was_never) and self._log.room() > 0:
             self._wanted.pop(worker, None)
+            self._unable.pop(worker, None)
             self._known.add(worker)
             self._log.propose(Gone(worker, ahead.since_us, advert.until_us))
 
@@ -221,6 +240,7 @@ class Roster:
             self._banned.add(worker)
             self._to_forget.add(worker)
             self._wanted.pop(worker, None)
+            self._unable.pop(worker, None)
             self._forget_banned()
 
     def _forget_banned(self) -> None:
@@ -229,7 +249,7 @@ class Roster:
                 return
             self._to_forget.discard(worker)
             member = self._log.ahead.roster.get(worker)
-            if member is not None and member.until_us == AFTER_ALL:
+            if member is not None and member.is_here:
                 self._forget(worker)
 
     def _forget(self, worker: NodeId) -> None:
@@ -258,6 +278,7 @@ class Roster:
         assert expected <= self._known
         assert self._wanted.keys() <= self._known
         assert not self._wanted.keys() & (expected | self._banned)
+        assert not self._unable.keys() & (self._wanted.keys() | self._banned)
         assert self._to_forget <= self._banned
         assert self._reported <= self._known
         assert not self._asked or not self._log.is_empty

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elf.jobmaster.log.job_state import JobState
+from elf.jobmaster.log.positions import UNABLE_US
 from elf.jobmaster.log.schedule import AFTER_ALL, BEFORE_ALL
 from elf.srt.messages.ids import NodeId
 from elf.srt.messages.messages import Micros
@@ -45,6 +46,16 @@ class Progress:
         places = {worker: i for i, worker in enumerate(members)}
         self._hold_lanes(state, places)
         self._gaps = [(places[worker], gap) for worker, gap in state.gaps.items() if worker in places]
+        self._unable = self.unable()
+        self._done[self._unable] = AFTER_ALL
+        self._gaps += [
+            (at, (int(self._heard[at]), AFTER_ALL)) for at in np.flatnonzero(self._unable).tolist()
+        ]
+
+    def unable(self) -> NDArray[np.bool_]:
+        """Rule Features*: the workers that cannot take part. No window waits for them, and those past their last watermark count
+        them as missing."""
+        return np.asarray(self._until == UNABLE_US)
 
     def _hold_lanes(self, state: JobState, places: dict[NodeId, int]) -> None:
         for worker, from_us in lanes_open(state):
@@ -86,7 +97,7 @@ class Progress:
     def has_majority(self, start: Micros, end: Micros) -> bool:
         """Whether more than half of the expected workers are done with the window, and more than half of those that have not
         left. This can hold at only one of two masters, unless a worker has promised to both."""
-        expected = self.expected(start, end)
+        expected = self.expected(start, end) & ~self._unable
         done = self._without_lost(expected & self.has_passed(end), start, end)
         both = ((done, expected), (done & ~self._gone, expected & ~self._gone))
         return all(2 * np.count_nonzero(some) > np.count_nonzero(of) for some, of in both)

@@ -49,6 +49,8 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
     hold_us_max: int = 60 * SECOND
     # An agent is forgotten after a day without a report.
     forget_us: int = 24 * 3600 * SECOND
+    # How long a job goes on whose operator's certificate was revoked: time for another operator to read the alarm and sign it.
+    revoked_grace_us: int = 3600 * SECOND
     # An idle source's watermark lags the clock by the server's log buffering: nginx with `flush=5s`. Unbuffered servers write at
     # once.
     idle_grace_us: int = 5 * SECOND

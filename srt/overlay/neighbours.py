@@ -2,8 +2,9 @@
 
 The next hop: where the leaf set covers the key, its closest node; else the routing table's node, else the nearest known node.
 Each hop is strictly closer to the key (`ids.closeness`), whatever the tables contain. So no message loops, even while the tables
-of different nodes disagree. In few cases this costs a hop: near a boundary of digits, the routing table's node may share a longer
-prefix but be farther away; then the next hop is the nearest known node on this side.
+of different nodes disagree; only a hop past nodes that are no destination may be farther away than such a node. In few cases
+this costs a hop: near a boundary of digits, the routing table's node may share a longer prefix but be farther away; then the next
+hop is the nearest known node on this side.
 
 A suspect stays in the leaf set and still gets the messages routed to it: suspicion alone moves no job to another master. A
 suspect in the routing table is skipped if another node is closer than this one.
@@ -19,7 +20,7 @@ Prior art: Pastry (Rowstron and Druschel, Middleware 2001), sections 2.3 and 2.5
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 
 from elf.srt.messages.ids import NodeId, closeness, distance
 from elf.srt.messages.messages import Contact
@@ -50,11 +51,17 @@ class Neighbours:
 
     # Routing.
 
-    def next_hop(self, key: bytes) -> NodeId | None:
-        """The next hop to the node closest to `key`; None if that is me. O(log L), seldom O(members)."""
+    def next_hop(self, key: bytes, without: Set[NodeId] = frozenset()) -> NodeId | None:
+        """The next hop to the node closest to `key`; None if that is me. O(log L), seldom O(members).
+
+        without: nodes that are no destination. Where the leaf set covers the key, the hop is the closest of the others.
+        """
         leaves = self.leaves
         if leaves.covers(key):
             hop = leaves.closest(key)
+            if hop in without:
+                near = leaves.nearest(key, len(leaves) + 1)
+                hop = next((node for node in near if node not in without), leaves.me)
             return None if hop == leaves.me else hop
         found = self.table.get(key)
         if found is None or found in self._members.suspects or not self.is_closer(key, found):

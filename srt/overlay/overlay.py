@@ -24,7 +24,7 @@ Invariants: `check`. Prior art: Pastry (Middleware 2001); SWIM (DSN 2002).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -161,9 +161,9 @@ class Overlay:
         changes, members.changes = members.changes, []
         return changes
 
-    def next_hop(self, key: bytes) -> NodeId | None:
-        """The next hop to the node closest to `key`; None if that is me. Each hop is strictly closer."""
-        return self._near.next_hop(key)
+    def next_hop(self, key: bytes, without: Set[NodeId] = frozenset()) -> NodeId | None:
+        """The next hop to the node closest to `key`, `without` those that are no destination; None if that is me."""
+        return self._near.next_hop(key, without)
 
     # Events.
 

@@ -208,6 +208,8 @@ class Trust:
     def __init__(self, authority: bytes) -> None:
         self.authority = authority
         self.revoked: set[bytes] = set()
+        self.revoked_s: dict[bytes, int] = {}
+        """Serial -> when, as the authority says."""
         self._evidence: dict[bytes, bytes] = {}
         self._known: dict[bytes, bool] = {}
 
@@ -220,10 +222,10 @@ class Trust:
             put_last(self._known, asked, known, KNOWN_MAX)
         return known
 
-    def read(self, proof: bytes) -> Certificate:
+    def read(self, proof: bytes, *, may_be_revoked: bool = False) -> Certificate:
         """The certificate, if the authority signed it and has not revoked it; its term is not checked. Raises TrustError."""
         certificate = _read(proof, self.authority, self.is_sealed)
-        if certificate.serial in self.revoked:
+        if certificate.serial in self.revoked and not may_be_revoked:
             error = TrustError(
                 "revoked", f"the certificate of {certificate.name!r} was revoked; issue new keys to its host"
             )
@@ -237,9 +239,10 @@ class Trust:
         check_term(certificate, now_s)
         return certificate
 
-    def revoke(self, serial: bytes, evidence: bytes = b"") -> None:
+    def revoke(self, serial: bytes, evidence: bytes = b"", revoked_s: int = 0) -> None:
         """`evidence`: the encoded revocation, which a refused holder gets."""
         self.revoked.add(serial)
+        self.revoked_s[serial] = revoked_s
         if evidence:
             self._evidence[serial] = evidence
 

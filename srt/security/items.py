@@ -3,6 +3,7 @@
     kind      | signer                               | restriction
     ----------+--------------------------------------+-----------------------------------------------
     "job"     | an operator                          | the operator's certificate names the job, or all jobs
+    "former"  | an operator                          | likewise; the name ends with the serial of its certificate
     "agent"   | an agent                             | about itself: the item's name is the hash of its CURVE key
     "ballot"  | an agent                             | for itself: the ballot names it
     "schedule"| an agent                             | for itself: its ballot names it
@@ -33,6 +34,7 @@ from elf.errors import PeerError
 from elf.srt.messages.ids import ID_BYTES
 from elf.srt.messages.messages import Item
 from elf.srt.messages.revocation import Revocation
+from elf.srt.messages.signers import OF_JOBS, Signers, job_in
 from elf.srt.messages.typed import parse
 from elf.srt.security.certificates import (
     PROOF_BYTES_MAX,
@@ -54,6 +56,7 @@ CONTEXT = b"elf item"
 HEAD_BYTES = 1 + 8 + SIGNATURE_BYTES
 ROLE_OF = {
     "job": "operator",
+    "former": "operator",
     "agent": "agent",
     "ballot": "agent",
     "schedule": "agent",
@@ -96,11 +99,12 @@ def _digest(item: Item, signed_s: int, serial: bytes) -> bytes:
     return blake2b(whole, digest_size=32).digest()
 
 
-def signer_of(trust: Trust, item: Item, now_s: int, jobs_of: JobsOf) -> Certificate | None:
+def signer_of(trust: Trust, item: Item, now_s: int, jobs_of: JobsOf, grace_s: int = 0) -> Certificate | None:
     """The certificate of an item's signer; None: the authority signed it, and its revocation is added to `trust`. Raises only
     TrustError, whatever the bytes are; for the reason "jobs" only if the item has that signer.
 
-    Cheap checks come first, and signatures last: a forged item costs its reader at most 150 µs.
+    Cheap checks come first, and signatures last: a forged item costs its reader at most 150 µs. grace_s: so long a job counts
+    that was signed before its signer's certificate was revoked.
     """
     if item.kind == "revoked":
         _check_revocation(trust, item)
@@ -114,7 +118,15 @@ def signer_of(trust: Trust, item: Item, now_s: int, jobs_of: JobsOf) -> Certific
             f"{claimed.name!r} signed at {moment(signed_s)}, it is {moment(now_s)} here: compare the clocks",
         )
     check_term(claimed, signed_s)
-    certificate = trust.read(proof)
+    revoked_s = trust.revoked_s.get(claimed.serial, 0)
+    counts = item.kind in OF_JOBS and signed_s <= revoked_s and now_s < revoked_s + grace_s
+    certificate = trust.read(proof, may_be_revoked=counts)
+    if item.kind == "former":
+        if item.name[-SERIAL_BYTES:] != certificate.serial:
+            raise TrustError(
+                "identity", f"a former item of {certificate.name!r} has another serial in its name"
+            )
+        item = job_in(item)
     _check_seal(
         trust, certificate.signing_public, item, signed_s, signature, certificate.serial, certificate.name
     )
@@ -189,11 +201,11 @@ def _check_revocation(trust: Trust, item: Item) -> None:
     if proof or len(item.name) != SERIAL_BYTES:
         raise TrustError("garbled", "a malformed revocation; it is ignored")
     try:
-        parse(item.body, Revocation)
+        revoked_s = parse(item.body, Revocation).revoked_s
     except PeerError as error:
         raise TrustError("garbled", f"a revocation cannot be read: {error}") from error
     _check_seal(trust, trust.authority, item, signed_s, signature, b"", "this mesh's authority")
-    trust.revoke(item.name, msgspec.msgpack.encode(item))
+    trust.revoke(item.name, msgspec.msgpack.encode(item), revoked_s)
 
 
 class Signed(NamedTuple):
@@ -219,14 +231,22 @@ def serial_of(item: Item) -> bytes:
     return signed_of(item).serial
 
 
+def signed_us(item: Item) -> int:
+    """When an item was signed, by its signer's clock; 0 if it was not. Nothing is verified. O(1)."""
+    return int.from_bytes(item.signature[1:9]) * 1_000_000
+
+
 class Notary:
     """Signs this node's items of the directory, and verifies those of others.
 
     `refused`: counts of refused items, by reason. `last_refusal`: message about the last one. `clock_s`: seconds since 1970.
     """
 
-    def __init__(self, keys: Keys, trust: Trust, clock_s: Callable[[], float], jobs_of: JobsOf) -> None:
+    def __init__(
+        self, keys: Keys, trust: Trust, clock_s: Callable[[], float], jobs_of: JobsOf, grace_us: int = 0
+    ) -> None:
         self.trust = trust
+        self.signers = Signers(serial_of, self._revoked_us, grace_us, signed_us)
         self.refused: Counter[str] = Counter()
         self.last_refusal = ""
         self._keys, self._clock_s, self._jobs_of = keys, clock_s, jobs_of
@@ -246,14 +266,20 @@ class Notary:
     def refusal(self, item: Item) -> TrustError | None:
         """Why the item is not accepted; None: it is."""
         try:
-            signer_of(self.trust, item, int(self._clock_s()), self._jobs_of)
+            signer_of(
+                self.trust, item, int(self._clock_s()), self._jobs_of, self.signers.grace_us // 1_000_000
+            )
         except TrustError as error:
             return error
         return None
 
     def is_revoked(self, item: Item) -> bool:
-        """Whether an accepted item was signed under a certificate that has been revoked since. 2 µs."""
-        return item.kind != "revoked" and self.trust.is_revoked(serial_of(item))
+        """Whether an accepted item was signed under a certificate that was revoked since, and counts no more. 2 µs."""
+        void_us = self.signers.void_us(item)
+        return void_us is not None and self._clock_s() * 1e6 >= void_us
+
+    def _revoked_us(self, serial: bytes) -> int | None:
+        return self.trust.revoked_s.get(serial, 0) * 1_000_000 if self.trust.is_revoked(serial) else None
 
     def take(self, items: Iterable[Item]) -> None:
         """Apply revocations that were read from a file. Items of other kinds are ignored."""

@@ -55,6 +55,35 @@ def rough(seed: int) -> s.Scenario:
     return mesh(seed, faults, weather=weather, hosts=8)
 
 
+def mixed(seed: int) -> s.Scenario:
+    """The host that serves the job, and another one, are too old for the version that comes."""
+    order = sorted(range(6), key=lambda host: closeness(job_id("job0"), node_id(f"web{host}".encode())))
+    change = s.Change(at_us=6 * SECOND, host=seed % 6, job=0, mode="split")
+    return mesh(seed, [change], older=(order[0], order[2 + seed % 4]))
+
+
+def revoked(seed: int) -> s.Scenario:
+    """Several operators change the job, some of them are revoked, and masters die around the end of the grace period."""
+    rng = Random(seed)
+    faults: list[s.AnyFault] = []
+    for at, _ in times(rng, rng.choice((2, 3, 4)), SECOND):
+        mode: s.Mode = rng.choice(("split", "split", "restate", "next"))
+        faults.append(s.Change(at_us=at, host=rng.randrange(6), job=0, mode=mode, back=rng.random() < 0.2))
+    for at, _ in times(rng, rng.choice((1, 2)), SECOND):
+        faults.append(s.Revoke(at_us=at, host=rng.randrange(6), operator=rng.randrange(3)))
+        if rng.random() < 0.6:
+            crash_at = at + rng.choice((0, 2 * SECOND)) + rng.randint(-300 * MS, 300 * MS)
+            target: s.Target = rng.choice(("master", "circle", "host"))
+            faults.append(
+                s.Crash(at_us=crash_at, until_us=crash_at + 2 * SECOND, target=target, host=rng.randrange(6))
+            )
+        if rng.random() < 0.4:
+            faults.append(s.Cut(at_us=at, until_us=at + 3 * SECOND, hosts=tuple(rng.sample(range(6), 2))))
+    plain = mesh(seed, faults, trouble_us=16 * SECOND, skews=rng.choice(((0,), (0, 300 * MS, -300 * MS))))
+    parameters = msgspec.structs.replace(plain.parameters, revoked_grace_us=2 * SECOND)
+    return msgspec.structs.replace(plain, parameters=parameters)
+
+
 def in_pieces(seed: int) -> s.Scenario:
     """Takeovers, with states that are sent and written a few rows at a time."""
     plain = takeovers(seed)

@@ -40,9 +40,10 @@ class SignedWorld(World):
 
     def _make_node(self, actor: Actor) -> MeshNode:
         keys = self.keys[actor.id]
-        notary = Notary(keys, Trust(keys.authority), lambda: self.clock(actor) / SECOND, jobs_of)
+        trust, grace_us = Trust(keys.authority), self.parameters.revoked_grace_us
+        notary = Notary(keys, trust, lambda: self.clock(actor) / SECOND, jobs_of, grace_us)
         self.notaries[actor.id] = notary
-        made = partial(MeshNode, sign=notary.sign, verify=notary.verify, is_revoked=notary.is_revoked)
+        made = partial(MeshNode, sign=notary.sign, verify=notary.verify, signers=notary.signers)
         with patch("elf.agent.simulator.world.world.MeshNode", made):
             return super()._make_node(actor)
 
@@ -58,9 +59,9 @@ class SignedHosted(Hosted):
 class SignedMesh(Mesh):
     """`tests.rigs.hosted.Mesh` with keys of that authority, and those of the operator ann."""
 
-    def __init__(self, folder: Path, authority: AuthorityFolder, nodes: int = 3) -> None:
+    def __init__(self, folder: Path, authority: AuthorityFolder, nodes: int = 3, grace_us: int = 0) -> None:
         super().__init__(folder, nodes)
-        self.signed = SignedWorld(1, Parameters())
+        self.signed = SignedWorld(1, Parameters(revoked_grace_us=grace_us))
         self.world = self.signed  # type: ignore[assignment]
         self.authority = authority
         self.operator = authority.issue("ann", "operator", EPOCH_S, 365, "")

@@ -60,7 +60,8 @@ ListOutput = Annotated[
 ]
 
 Strict = Annotated[
-    bool, typer.Option("--strict", help="Change nothing if the query uses a column that not all agents have.")
+    bool,
+    typer.Option("--strict", help="Change nothing if not all agents can run the query, or have its columns."),
 ]
 
 Force = Annotated[

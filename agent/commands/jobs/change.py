@@ -232,7 +232,10 @@ def _change(
     next_number, digest = held.next, present.digest
     if refused is not None:
         next_number, digest = max(refused.next, held.next), refused.version
-    if meaning_of(version) == meaning_of(present) and digest == present.digest:
+    is_same = meaning_of(version) == meaning_of(present) and digest == present.digest
+    if is_same and held.revoked:
+        version = former.whole[-1]  # another operator signs it
+    elif is_same:
         these = "this query and these values" if update.values else "this query"
         return f"job {former.name} has {these} already, as version {present.digest}; nothing changes"
     counts_alike = plan_of(version.plan).counts_as(plan_of(present.plan))
@@ -247,6 +250,8 @@ def _change(
     answer = send_change(signed(spec, update.keys, held.signed, what), agent)
     if isinstance(answer, w.Refused):
         return answer
+    if is_same:
+        return f"job {former.name}: version {version.digest} is signed by other keys now, and goes on"
     return (
         f"job {former.name}: version {version.digest} is in force from {time_text(answer.from_us)} UTC on; "
         f"that took {answer.took_us / 1000:.0f} ms"
@@ -281,6 +286,10 @@ def _check_readable(former: JobSpec, held: w.JobHeld) -> None:
 def _outlook(former: JobSpec, spec: JobSpec, agent: Path | None) -> Iterator[str]:
     """What a change would do, as lines of text."""
     old, new = former.versions[-1], spec.versions[-1]
+    if old.digest == new.digest:
+        yield f"version {new.digest} of job {spec.name} would be signed by other keys, and go on"
+        yield "nothing was changed"
+        return
     yield f"job {spec.name} would change from version {old.digest} to {new.digest}"
     yield _line_text(former, spec)
     for difference in differences(old, new):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from elf.jobmaster.directory.limits import NO_LIMITS
 from elf.jobmaster.directory.versions import Step, history, parameter_texts
 from elf.sinks.console.cells import escape
 
-MODES = {"start": "start", "split": "now", "next": "next", "restate": "restate"}
+MODES = {"start": "start", "split": "now", "next": "next", "restate": "restate", "fallback": "revoked"}
 """As `elf job update --at` calls them."""
 
 
@@ -27,7 +28,7 @@ def history_command(name: str, output: str | None, agent: Path | None) -> str:
     steps = history(spec, held.schedule, held.lost)
     if not is_table(output):
         return as_json([_as_values(step) for step in steps])
-    columns = ["version", "at", "asked", "in force from", "state", "values", "query"]
+    columns = ["version", "at", "asked", "in force from", "state", "by", "values", "query"]
     rows = [
         (
             step.version,
@@ -35,14 +36,15 @@ def history_command(name: str, output: str | None, agent: Path | None) -> str:
             _time(step.asked_us),
             _time(step.from_us),
             "stopped" if spec.stopped and step.state == "in force" else step.state,
+            escape(step.by) or "-",
             values_text(step.values),
             " ".join(step.sql.split()) or "-",
         )
         for step in steps
     ]
-    if not any(step.values for step in steps):
-        return table_of(columns[:5] + columns[6:], [row[:5] + row[6:] for row in rows])
-    return table_of(columns, rows)
+    used = [True] * 5 + [any(step.by for step in steps), any(step.values for step in steps), True]
+    table = table_of(list(compress(columns, used)), [tuple(compress(row, used)) for row in rows])
+    return f"{table}\n{escape(held.revoked)}" if held.revoked else table
 
 
 def values_text(values: Mapping[str, str]) -> str:
@@ -61,7 +63,7 @@ def show_command(name: str, output: str | None, agent: Path | None) -> str:
     spec, held = running_job(name, agent)
     if output == "file":
         return job_text(spec)
-    values = _job(spec, held.schedule, held.now_us)
+    values = _job(spec, held.schedule, held.now_us) | {"revoked": held.revoked}
     values["trial"] = trial = running_line(spec, held.now_us, agent)
     if not is_table(output):
         return as_json(values)
@@ -72,6 +74,8 @@ def show_command(name: str, output: str | None, agent: Path | None) -> str:
         ),
         ("state", values["state"]),
         ("version", values["version"]),
+        *([("signed by", escape(values["by"]))] if values["by"] else []),
+        *([("revoked", escape(held.revoked))] if held.revoked else []),
         ("in force", f"from {_time(values['from_us'])} on" if values["from_us"] else "not yet"),
         ("source", escape(spec.source)),
         ("since", _time(spec.since_us)),
@@ -112,6 +116,7 @@ def _job(spec: JobSpec, known: KnownSchedule | None, now_us: int) -> dict[str, A
         "label": spec.label,
         "sql": last.text,
         "parameters": parameter_texts(last),
+        "by": spec.changes[-1].by if spec.changes else "",
     }
 
 
@@ -124,6 +129,7 @@ def _as_values(step: Step) -> dict[str, Any]:
         "state": step.state,
         "sql": step.sql,
         "parameters": step.values,
+        "by": step.by,
     }
 
 

@@ -206,10 +206,10 @@ def estimates_of(plan: bytes, agent: Path | None) -> w.Estimates:
 
 
 def compiled(new: NewJob, held: w.JobHeld, kept: Mapping[str, str] | None = None) -> tuple[Plan, list[str]]:
-    """The plan, compiled here so that no agent ever reads SQL, and notices about columns that not all agents have. kept: values
-    of parameters that have no other.
+    """The plan, compiled here so that no agent ever reads SQL, and notices about columns that not all agents have and agents that
+    cannot run it. kept: values of parameters that have no other.
 
-    Raises QueryError, UsageError; also for such a column, if the job is `strict`.
+    Raises QueryError, UsageError; also if there is such a notice and the job is `strict`.
     """
     from elf.agent.control.columns import Schema
     from elf.jobmaster.compile.query import compile as compile_query
@@ -230,10 +230,20 @@ def compiled(new: NewJob, held: w.JobHeld, kept: Mapping[str, str] | None = None
     schema = schemas[plan.source]
     columns = [column.name for column in plan.columns]
     _check_types(schema, columns)
-    notices = schema.lacking(columns)
+    notices = [*schema.lacking(columns), *_unable(held, plan)]
     if notices and new.strict:
         raise UsageError(f"--strict: {'; '.join(notices)}; nothing was changed")
     return plan, notices
+
+
+def _unable(held: w.JobHeld, plan: Plan) -> list[str]:
+    """A notice about agents that cannot run the plan, if there are any."""
+    from elf.agent.control.fleet import unable
+    from elf.jobmaster.plan.codec import encode
+    from elf.jobmaster.plan.features import needed
+
+    notice = unable(held.schemas.get(plan.source, w.HeldSource(0)).features, needed(encode(plan)))
+    return [notice] if notice else []
 
 
 def _check_types(schema: Schema, columns: Sequence[str]) -> None:
@@ -332,7 +342,7 @@ def signed(spec: JobSpec, keys: Path | None, must: bool, what: str) -> Item:
 
     item = spec.item()
     check_rights(bundle, jobs_of(item))
-    return sign_item(bundle, item)
+    return sign_item(bundle, signed_by(spec, bundle.certificate.name).item())
 
 
 def check_rights(bundle: Keys, jobs: Sequence[str]) -> None:
@@ -343,6 +353,14 @@ def check_rights(bundle: Keys, jobs: Sequence[str]) -> None:
         bundle.certificate.check_jobs(jobs)
     except TrustError as error:
         raise UsageError(f"--keys: {error}; nothing was changed") from error
+
+
+def signed_by(spec: JobSpec, name: str) -> JobSpec:
+    """The spec, whose last change says who signed it. A stop is no change."""
+    if not spec.changes or spec.changes[-1].number != spec.number:
+        return spec
+    last = msgspec.structs.replace(spec.changes[-1], by=name)
+    return msgspec.structs.replace(spec, changes=(*spec.changes[:-1], last))
 
 
 def operator_keys(keys: Path | None, must: bool, what: str) -> Keys | None:

@@ -84,6 +84,8 @@ def windows_of(control: Control, name: str, stop: Stop) -> Iterator[Window | str
         elif isinstance(answer, w.NewVersion):
             line = time_text(answer.from_us)
             yield f"job {name}: version {answer.version} is in force from {line} UTC on"
+        elif isinstance(answer, w.Note):
+            yield answer.text
         elif isinstance(answer, w.Done):
             yield answer.text
             return

@@ -90,7 +90,7 @@ class Invariants:
         masters = self.masters(job)
         if len(masters) != 1:
             return f"job {short(job)} has {len(masters)} masters: {', '.join(each.name for each in masters)}"
-        closest = min(self._alive(), key=lambda node: closeness(job, node))
+        closest = min(self._able(job), key=lambda node: closeness(job, node))
         if masters[0].id != closest:
             return f"job {short(job)}: {masters[0].name} serves, which is not the closest"
         assert masters[0].node is not None
@@ -110,6 +110,11 @@ class Invariants:
 
     def _alive(self) -> list[NodeId]:
         return [actor.id for actor in self._world.actors.values() if actor.node is not None]
+
+    def _able(self, job: JobId) -> list[NodeId]:
+        """Rule Features*: those that can take part, and so may serve."""
+        nodes = [actor.node for actor in self._world.actors.values() if actor.node is not None]
+        return [node.id for node in nodes if node.abilities.is_able(node.seats[job].spec)]
 
     def _directory_unrest(self, job: JobId) -> str:
         nodes = [actor.node for actor in self._world.actors.values() if actor.node is not None]

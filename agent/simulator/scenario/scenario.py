@@ -182,6 +182,19 @@ class Reject(Fault, frozen=True, kw_only=True, tag=True):
     share: float = 1.0
 
 
+class Revoke(Fault, frozen=True, kw_only=True, tag=True):
+    """The certificate of an operator (0 to 2) is revoked, at that host. Their host's number says which operator signs changes."""
+
+    host: int
+    operator: int
+
+
+class Upgrade(Fault, frozen=True, kw_only=True, tag=True):
+    """The host's agent, which was older, restarts as one of this version."""
+
+    host: int
+
+
 AnyFault = (
     Storm
     | Cut
@@ -200,6 +213,8 @@ AnyFault = (
     | Share
     | Reject
     | Bug
+    | Upgrade
+    | Revoke
 )
 
 
@@ -228,7 +243,8 @@ class Reader(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a simulation depends on. hosts: initial ones; others join by a fault. skews: of the hosts' clocks, in turn."""
+    """All that a simulation depends on. hosts: initial ones; others join by a fault. skews: of the hosts' clocks, in turn. older:
+    hosts whose agents know no parameters of queries, so that they cannot decode any version but the first."""
 
     seed: int
     hosts: int
@@ -243,6 +259,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     rest_us: int = 60 * SECOND
     sinks: int = 1
     readers: tuple[Reader, ...] = ()
+    older: tuple[int, ...] = ()
 
     def encode(self) -> bytes:
         """As JSON, to be kept in a file."""

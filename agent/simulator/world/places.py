@@ -30,6 +30,7 @@ class Actor:
         "begun_us",
         "clock_us",
         "disk",
+        "features",
         "id",
         "inbox",
         "is_paused",
@@ -50,6 +51,8 @@ class Actor:
         self.id: NodeId = node_id(name.encode()) if twin_of is None else twin_of.id
         self.address = "" if twin_of is None else name
         self.source = source
+        self.features = b""
+        """Of plans that its agent knows; b\"\": all."""
         self.disk = disk
         self.node: MeshNode | None = None
         self.clock_us = EPOCH_US  # what its clock shows at virtual time 0

@@ -14,6 +14,7 @@ from typing import Any
 
 from elf.agent.node.mesh_node import MeshNode, Outer
 from elf.agent.node.rivals import HEARSAY_S, Rival, is_above
+from elf.agent.simulator.signing import Believed, Signatures
 from elf.agent.simulator.world.admissions import Admissions, proof_of
 from elf.agent.simulator.world.disk import Disk
 from elf.agent.simulator.world.network import Network, Weather
@@ -21,11 +22,13 @@ from elf.agent.simulator.world.places import Actor, Places
 from elf.agent.simulator.world.rows import Paths, RowMaker
 from elf.agent.simulator.world.sources import VirtualSource
 from elf.cbt.budget import Budget
+from elf.errors import PeerError
 from elf.jobmaster.delivery.ledger import Ledger, above_all
 from elf.jobmaster.directory.directory import Directory
 from elf.jobmaster.directory.job_spec import JobSpec
 from elf.jobmaster.log.log_codec import LOG
 from elf.jobmaster.log.schedule import plan_of
+from elf.jobmaster.plan.features import lacking, needed
 from elf.srt.codec.wire import decode, encode
 from elf.srt.link.rights import check_datagram
 from elf.srt.messages.effects import Effect, Notice, Read, Recall, Send, Write
@@ -62,6 +65,7 @@ class World(Places):
     ) -> None:
         super().__init__(Network(Random(seed + 1), weather or Weather()))
         self.seed, self.parameters = seed, parameters
+        self.signatures = Signatures()
         self.is_coded, self._new_disk = coded is not None, coded or Disk
         self._coded = LOG if coded is not None else None
         self.disk_us = DISK_US
@@ -165,6 +169,7 @@ class World(Places):
         if actor.source is not None:
             actor.source.restart()
         sources = ("access",) if actor.source else ()
+        believed = Believed(self.parameters.revoked_grace_us, partial(self.clock, actor))
         actor.node = MeshNode(
             contact,
             actor.name,
@@ -175,6 +180,9 @@ class World(Places):
             sink_of=self._sink_names.get,
             coded=self._coded,
             encoder=actor.disk.encoder,
+            features=actor.features,
+            verify=believed.verify,
+            signers=believed.signers,
         )
         for ready in self.node_observers:
             ready(actor, actor.node)
@@ -247,7 +255,7 @@ class World(Places):
         """Submit a job, or a new number of one, at this agent."""
         assert actor.node is not None
         self.notify("job", actor, spec)
-        self.put(actor, spec.item())
+        self.put(actor, self.signatures.item(spec))
 
     def put(self, actor: Actor, item: Item) -> None:
         """Put an item into the directory of this agent."""
@@ -462,5 +470,14 @@ class World(Places):
         if worker is None or not worker.schedule:  # the seat has failed, or was replaced, since
             return
         clock = self.now_us + actor.clock_us
+        if unknown := [name for line in worker.schedule for name in _unknown(actor, line)]:
+            error = PeerError(f"{actor.name} does not know {unknown[0]}")
+            self._perform(actor, actor.node.read_failed(read.job, error, clock))
+            return
         cut = actor.source.read(read, self.now_us, clock, worker.schedule, self._row_maker)
         self._perform(actor, actor.node.cut(cut, clock))
+
+
+def _unknown(actor: Actor, line: Line) -> tuple[str, ...]:
+    """What the agent does not know of a version's plan."""
+    return lacking(actor.features, needed(line.plan)) if actor.features else ()

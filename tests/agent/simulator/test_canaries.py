@@ -15,12 +15,16 @@ from elf.srt.messages.parameters import SECOND
 from elf.srt.tree.reduce import Reducer
 from tests.rigs import canary_meshes as meshes
 from tests.rigs.canary_check import check
+from tests.rigs.canary_fleets import FLEET_CANARIES
 from tests.rigs.canary_rules import CANARIES, Canary, wait_on
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("canary", CANARIES, ids=[f"{each.rule} | {each.broken}" for each in CANARIES])
+ALL = (*CANARIES, *FLEET_CANARIES)
+
+
+@pytest.mark.parametrize("canary", ALL, ids=[f"{each.rule} | {each.broken}" for each in ALL])
 def test_without_a_rule_the_simulator_fails(canary: Canary) -> None:
     check(canary)
 

@@ -73,11 +73,14 @@ def test_each_side_of_a_partition_takes_a_change_and_history_says_which_one_is_l
         spec = spec_of(run)
         for host in range(6):
             lost = held(run, host).lost()
-            assert lost
-            assert {each.version for each in lost}.isdisjoint(each.version for each in spec.changes)
+            assert lost is not None
+            assert not lost.revoked
+            assert {each.version for each in lost.changes}.isdisjoint(each.version for each in spec.changes)
             steps = history(spec, held(run, host).schedule(), lost)
-            assert [step.version for step in steps if step.state == "lost"] == [each.version for each in lost]
-            assert run.operators.taken == len(lost) + len(spec.changes) - 1
+            assert [step.version for step in steps if step.state == "lost"] == [
+                each.version for each in lost.changes
+            ]
+            assert run.operators.taken == len(lost.changes) + len(spec.changes) - 1
 
 
 ORDER = (

@@ -36,8 +36,8 @@ SQL = "SELECT window, path, count(*) AS hits FROM access GROUP BY window(time, '
 class Still(SignedMesh):
     """One whose time is moved by the test, without sockets."""
 
-    def __init__(self, folder: Path, nodes: int = 4) -> None:
-        super().__init__(folder, AuthorityFolder.make(folder / "authority"), nodes)
+    def __init__(self, folder: Path, nodes: int = 4, grace_us: int = 0) -> None:
+        super().__init__(folder, AuthorityFolder.make(folder / "authority"), nodes, grace_us)
         self._start()
 
     def run(self, seconds: float) -> None:

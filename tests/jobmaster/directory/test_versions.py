@@ -326,7 +326,7 @@ def test_changes_of_an_earlier_term_are_lost_and_the_history_says_so() -> None:
     lost = lost_changes(former, later, None)
     assert lost == former.changes[1:]
     assert decode_lost(lost_item(later.id, later.number, Lost(lost))).changes == lost
-    steps = history(later, known(later.number, (A, 0), (C, T0 + 9)), lost)
+    steps = history(later, known(later.number, (A, 0), (C, T0 + 9)), Lost(lost))
     assert [(step.version, step.state) for step in steps] == [
         (A.digest, "replaced"),
         (B.digest, "lost"),

@@ -178,7 +178,7 @@ class TestRevocation:
         before = sign_item(ANN, job(), NOW)
         assert verify_item(believer, before, NOW)
         assert verify_item(believer, revocation(AUTHORITY, ANN.certificate, NOW + 5), NOW)
-        assert reason(before, NOW, believer) == "revoked"
+        assert reason(before, NOW + 5, believer) == "revoked"
         assert reason(sign_item(ANN, job(2), NOW + 9), NOW + 9, believer) == "revoked"
         assert verify_item(believer, sign_item(BOB, job(2), NOW), NOW)
 
