@@ -1,4 +1,4 @@
-"""A node's clock: the host's wall clock in microseconds.
+"""A node's clock, the host's wall clock in microseconds, and its timer.
 
 It has to be the wall clock: a node's time is compared with times in log lines (the watermark of an idle source follows it, a job
 begins at it), and with times from other nodes. So cores have to accept steps. A step ahead (a resumed laptop, a first NTP sync)
@@ -8,10 +8,14 @@ they get the new time; `stepped_back` tells the host when to pass it to them.
 
 from __future__ import annotations
 
+import asyncio
 import time
+from collections.abc import Callable
 
 STEP_US = 50_000
 """A smaller difference is slewing or noise, and makes no timer late by more than this."""
+SLEEP_S_MAX = 1.0
+"""The longest sleep, so that a step of the clock is noticed."""
 
 
 class Clock:
@@ -33,3 +37,30 @@ class Clock:
             return False
         self._latest_us = now
         return True
+
+
+class Timer:
+    """Calls `wake` on the loop once for each time that it is set. clock_us: the clock of the deadlines."""
+
+    def __init__(self, clock_us: Callable[[], int], wake: Callable[[], None]) -> None:
+        self._clock_us, self._wake = clock_us, wake
+        self._call: asyncio.TimerHandle | None = None
+        self._at_s = 0.0
+
+    def set(self, deadline_us: int) -> None:
+        """Wake at that deadline, or after `SLEEP_S_MAX`, or when it is set already, whichever comes first. O(log calls)."""
+        loop = asyncio.get_running_loop()
+        at_s = loop.time() + min(max(0.0, (deadline_us - self._clock_us()) / 1e6), SLEEP_S_MAX)
+        if self._call is not None:
+            if self._at_s <= at_s:
+                return
+            self._call.cancel()
+        self._call, self._at_s = loop.call_at(at_s, self._ring), at_s
+
+    def _ring(self) -> None:
+        self._call = None
+        self._wake()
+
+    def cancel(self) -> None:
+        if self._call is not None:
+            self._call.cancel()

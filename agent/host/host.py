@@ -29,7 +29,7 @@ from elf.agent.control.socket import SOCKET, ControlServer
 from elf.agent.disk import state_dir
 from elf.agent.disk.store import Store
 from elf.agent.host.allocator import resident_bytes
-from elf.agent.host.clock import Clock
+from elf.agent.host.clock import Clock, Timer
 from elf.agent.host.estimates import Estimates
 from elf.agent.host.identity import claim, own_key
 from elf.agent.host.job_costs import JobCosts
@@ -37,6 +37,7 @@ from elf.agent.host.memory import LOOK_S, Memory
 from elf.agent.host.metrics import MetricsServer, health, metrics, unparsed_sources
 from elf.agent.host.notices import NoticeLog
 from elf.agent.host.peers import Peers
+from elf.agent.host.recalls import Recalls
 from elf.agent.host.seeds import Seeds
 from elf.agent.host.single_instance import Restart, SingleInstance, forget
 from elf.agent.host.source_threads import SourceThreads
@@ -62,8 +63,6 @@ from elf.version import version
 if TYPE_CHECKING:
     from elf.agent.host.sink_host import SinkHost
 
-SLEEP_S_MAX = 1.0
-"""The longest sleep of a timer, so that a step of the clock is noticed."""
 DRAIN_S = 0.5
 """How long a stop waits for pending writes."""
 ANSWER_S = 0.1
@@ -110,13 +109,12 @@ class Host:
         self.seeds: Seeds
         self.estimates: Estimates
         self._loop: asyncio.AbstractEventLoop
-        self._timer: asyncio.TimerHandle | None = None
-        self._wake_s = 0.0
+        self._timer = Timer(self.clock_us, self._wake)
         self._revoked = 0
         self.single_instance = SingleInstance(self, former)
         self.last_life = 0
         """The latest life of which the folder has all records; this life is higher."""
-        self._recalls: set[asyncio.Task[None]] = set()  # read the records of jobs that failed
+        self._recalls = Recalls(self)
         self.is_started = self.is_over = False
         self._former = former
         self._restart: Restart | None = None
@@ -332,8 +330,7 @@ class Host:
         self.seeds.close()
         if self.sinks is not None:
             await self.sinks.close()
-        if self._timer is not None:
-            self._timer.cancel()
+        self._timer.cancel()
         await self.store.drain(DRAIN_S)
         self.transport.close(GOODBYE_MS)
 
@@ -443,7 +440,7 @@ class Host:
             elif kind is Read:
                 self.reading.read(effect)  # type: ignore[arg-type]
             elif kind is Recall:
-                self._begin_recall(effect.job)  # type: ignore[union-attr]
+                self._recalls.begin(effect.job)  # type: ignore[union-attr]
             else:
                 assert isinstance(effect, Notice)
                 self.notice(effect)
@@ -459,22 +456,11 @@ class Host:
         if self.trust is not None and len(self.trust.revoked) != self._revoked:
             self._revoked = len(self.trust.revoked)
             self.transport.recheck()
-        self._set_timer()
-
-    def _set_timer(self) -> None:
         deadline = self.node.deadline
-        if deadline is None or self.is_over:
-            return
-        delay = min(max(0.0, (deadline - self.clock_us()) / 1e6), SLEEP_S_MAX)
-        at = self._loop.time() + delay
-        if self._timer is not None:
-            if self._wake_s <= at:
-                return
-            self._timer.cancel()
-        self._timer, self._wake_s = self._loop.call_at(at, self._wake), at
+        if deadline is not None and not self.is_over:
+            self._timer.set(deadline)
 
     def _wake(self) -> None:
-        self._timer = None
         if self.is_over:
             return
         if self.clock.stepped_back():
@@ -544,20 +530,3 @@ class Host:
     def _not_encoded(self, job: JobId, error: Exception) -> None:
         if not self.is_over:
             self.perform(self.node.not_encoded(job, error, self.clock_us()))
-
-    def _begin_recall(self, job: JobId) -> None:
-        task = self._loop.create_task(self._recall(job))
-        self._recalls.add(task)
-        task.add_done_callback(self._recalls.discard)
-
-    async def _recall(self, job: JobId) -> None:
-        """Read a job's records back from disk, for its next seat."""
-        records: Stored | Exception
-        try:
-            records = await self.store.recall(job)
-        except Exception as error:
-            records = error
-        if not self.is_over:
-            self.perform(self.node.recalled(job, records, self.clock_us()))
-        if isinstance(records, Stored):
-            records.close()

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elf.agent.host import seeds as seeds_module
-from elf.agent.host.clock import STEP_US, Clock
+from elf.agent.host.clock import SLEEP_S_MAX, STEP_US, Clock, Timer
 from elf.agent.host.cpu_share import BURST_S, CpuShare
 from elf.agent.host.identity import claim, own_key
 from elf.agent.host.notices import INTERVAL_S, REMEMBERED_MAX, NoticeLog
@@ -46,6 +46,37 @@ def test_a_clock_that_was_set_back_is_noticed_once(monkeypatch: pytest.MonkeyPat
     assert not clock.stepped_back()
     now += 7_200_000_000
     assert not clock.stepped_back()
+
+
+def test_a_timer_wakes_once_for_the_earliest_deadline_and_sleeps_no_longer_than_its_bound() -> None:
+    async def test() -> None:
+        loop = asyncio.get_running_loop()
+        woken: list[float] = []
+        rings = asyncio.Event()
+
+        def wake() -> None:
+            woken.append(loop.time())
+            rings.set()
+
+        timer = Timer(lambda: EPOCH_US, wake)
+        before = loop.time()
+        timer.set(EPOCH_US + 3600 * SECOND)
+        assert timer._call is not None
+        late = timer._call
+        assert before + SLEEP_S_MAX <= late.when() <= loop.time() + SLEEP_S_MAX
+        timer.set(EPOCH_US + 7200 * SECOND)
+        assert timer._call is late
+        timer.set(EPOCH_US - SECOND)
+        assert late.cancelled()
+        timer.set(EPOCH_US + SECOND)
+        await rings.wait()
+        assert len(woken) == 1
+        timer.set(EPOCH_US + 3600 * SECOND)
+        assert timer._call is not None
+        timer.cancel()
+        assert timer._call.cancelled()
+
+    asyncio.run(test())
 
 
 @settings(derandomize=True, deadline=None)
