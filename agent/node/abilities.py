@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from elf.jobmaster.directory.directory import Directory
 from elf.jobmaster.directory.job_spec import JobSpec, features_of
 from elf.jobmaster.plan.features import lacking, own
-from elf.srt.messages.ids import NodeId
+from elf.srt.messages.ids import JobId, NodeId
 from elf.srt.messages.messages import Item
 
 NOBODY: frozenset[NodeId] = frozenset()
@@ -26,6 +26,7 @@ class Abilities:
         self.me, self.features = me, features or own()
         self._directory = directory
         self._others: set[NodeId] = set()
+        self._noted: dict[JobId, frozenset[NodeId]] = {}
 
     def is_able(self, spec: JobSpec) -> bool:
         """Whether this node can take part. O(1); once for each version more."""
@@ -35,6 +36,19 @@ class Abilities:
         """Rule Features*: those of these nodes that cannot take part. O(nodes)."""
         needs = spec.needs
         return frozenset(node for node in nodes if lacking(self._of(node), needs))
+
+    def note_unable(self, spec: JobSpec, nearest: Iterable[NodeId]) -> frozenset[NodeId]:
+        """Those of the nodes nearest to the job, which may include this one, that cannot take part. They are noted."""
+        unable = self.unable(spec, nearest)
+        if unable:
+            self._noted[spec.id] = unable
+        else:
+            self._noted.pop(spec.id, None)
+        return unable
+
+    def noted(self, job: JobId) -> frozenset[NodeId]:
+        """As `note_unable` found last."""
+        return self._noted.get(job, NOBODY)
 
     def _of(self, node: NodeId) -> bytes:
         item = None if node == self.me else self._directory.get("agent", node)

@@ -31,7 +31,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from elf.agent.node.abilities import NOBODY, Abilities
+from elf.agent.node.abilities import Abilities
 from elf.agent.node.departure import Departure
 from elf.agent.node.early import EarlyMessages, message_job
 from elf.agent.node.job_seat import JobSeat
@@ -215,7 +215,7 @@ class MeshNode(SeatedNode):
         if not self.is_aside and self.overlay.is_member(peer):
             self._do(self.overlay.process_gone(peer, life, now), now, out, self.overlay)
             if not self.overlay.is_member(peer):
-                self._note_ended(peer, now)
+                self._neighbours.note_ended(peer, now)
             self._overlay_changed(now, out)
         elif link is not None and link.peer_life == life:
             self._hang_up(peer, now, out)  # it is no member, but may be a child in a tree
@@ -356,8 +356,9 @@ class MeshNode(SeatedNode):
         kind = type(message)
         if kind is m.Frame:
             self._frame(source, message, now, out)  # type: ignore[arg-type]
-        elif kind is Routed:
-            self._routed(message, now, out)  # type: ignore[arg-type]
+        elif isinstance(message, Routed):
+            if message.hops <= self.parameters.hops_max:
+                self._route(message.key, message.origin, message.message, message.hops, now, out)
         elif kind is m.TreeJoin:
             self._route(message.job, source, message, 0, now, out)  # type: ignore[attr-defined]
         elif self.is_aside and (kind in _OVERLAY or kind in _FOR_SINKS):
@@ -385,7 +386,8 @@ class MeshNode(SeatedNode):
 
     def status(self, number: int, now: int) -> StatusReport:
         """This node's status. O(jobs)."""
-        return self.describe(roles_of(self.seats.values(), number, now, self.failing(now), self._ended))
+        ended = self._neighbours.ended
+        return self.describe(roles_of(self.seats.values(), number, now, self.failing(now), ended))
 
     def _frame(self, source: NodeId, frame: m.Frame, now: int, out: list[Outer]) -> None:
         link = self.links.get(source) or self._link(source, now)
@@ -424,16 +426,11 @@ class MeshNode(SeatedNode):
         else:  # a child in a tree that is no member: the overlay would never declare it dead
             self._hang_up(link.peer, now, out)
 
-    def _routed(self, routed: Routed, now: int, out: list[Outer]) -> None:
-        if routed.hops > self.parameters.hops_max:
-            return
-        self._route(routed.key, routed.origin, routed.message, routed.hops, now, out)
-
     def _route(
         self, key: bytes, origin: NodeId, message: Message, hops: int, now: int, out: list[Outer]
     ) -> None:
         """Forward a message towards the node closest to `key`, or deliver it here. A tree may take a TreeJoin at any hop."""
-        hop = self._gateway() if self.is_aside else self.overlay.next_hop(key, self._unable.get(key, NOBODY))
+        hop = self._gateway() if self.is_aside else self.overlay.next_hop(key, self.abilities.noted(key))
         is_join = type(message) is m.TreeJoin and message.child != self.id
         if is_join and self._passing(message, origin, hop is None and not self.is_aside, now, out):  # type: ignore[arg-type]
             return
@@ -527,9 +524,9 @@ class MeshNode(SeatedNode):
         self._joined = self.overlay.joined
         for what, contact in changes:
             if what == "left":
-                self._note_ended(contact.id, now)
+                self._neighbours.note_ended(contact.id, now)
             elif what != "dead":
-                self._ended.pop(contact.id, None)
+                self._neighbours.ended.pop(contact.id, None)
             if what in ("dead", "left"):
                 self._hang_up(contact.id, now, out)
         for seat in self._each_seat():

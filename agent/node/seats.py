@@ -28,16 +28,18 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from elf.agent.node.abilities import NOBODY, Abilities
+from elf.agent.node.abilities import Abilities
 from elf.agent.node.job_seat import JobSeat
 from elf.agent.node.lakes import SinkOf
 from elf.agent.node.linked_node import LinkedNode, Outer, Standing, is_for_disk
+from elf.agent.node.neighbours import Neighbours
 from elf.agent.node.timers import Timed
-from elf.agent.node.vacancy import Phase, Vacancy, is_fault
+from elf.agent.node.vacancy import Phase, Vacancy
 from elf.cbt.budget import Budget
 from elf.jobmaster.directory.directory import Directory
 from elf.jobmaster.directory.job_items import JobItems
@@ -49,10 +51,10 @@ from elf.jobmaster.log.succession import OF_LOGS
 from elf.srt.codec.wire import LogForm
 from elf.srt.messages import messages as m
 from elf.srt.messages.effects import Effect, Notice, Post, Recall, Write
-from elf.srt.messages.ids import JobId, NodeId, closeness, short
+from elf.srt.messages.ids import JobId, NodeId
 from elf.srt.messages.messages import Contact, Item
 from elf.srt.messages.parameters import Parameters
-from elf.srt.messages.reports import ENDED_MAX, Failing
+from elf.srt.messages.reports import Failing
 from elf.srt.overlay.overlay import Overlay
 
 if TYPE_CHECKING:
@@ -111,13 +113,8 @@ class SeatedNode(LinkedNode):
         self._watched: dict[JobId, NodeId] = {}  # the parent in each job's tree
         self._ballots: dict[JobId, m.Ballot] = {}  # of each job's master, as the tree reports it
         self._revoked: set[NodeId] = set()  # revoked agents: at most one for each revocation
-        self._ended: dict[NodeId, m.Micros] = {}
-        """Neighbours that left, or whose processes are gone as their hosts' kernels show, and when."""
-        self._away: dict[JobId, set[NodeId]] = {}  # neighbours whose seat failed; at most one for each link
+        self._neighbours = Neighbours(me.id)
         self._dropped: dict[JobId, set[NodeId]] = {}  # neighbours whose messages a stopped job's seat dropped
-        self._unable: dict[
-            JobId, frozenset[NodeId]
-        ] = {}  # neighbours, or this node, that cannot take part in a job
 
     @abstractmethod
     def _seat_opened(self, seat: JobSeat, now: int, out: list[Outer]) -> None:
@@ -172,11 +169,8 @@ class SeatedNode(LinkedNode):
             effects = [effect for effect in effects if not is_for_disk(effect)]
         if self._encoder is None:
             return effects
-        return [self._encoded(self._encoder, each) if type(each) is Write else each for each in effects]
-
-    @staticmethod
-    def _encoded(encoder: RecordEncoder, write: Write) -> Write:
-        return replace(write, encoded=encoder.encode(write))
+        encode = self._encoder.encode
+        return [replace(each, encoded=encode(each)) if type(each) is Write else each for each in effects]
 
     def _seat_changed(self, seat: JobSeat, now: int, out: list[Outer], source: NodeId | None = None) -> None:
         """Pass changes of one core to the others of its seat, and to the node."""
@@ -272,7 +266,7 @@ class SeatedNode(LinkedNode):
         self._timers.watch(vacancy)
         self._announce_away(vacancy, now, out)
         if is_news:
-            out.append(Notice(FAILING, self._failure(vacancy, error, now)))
+            out.append(Notice(FAILING, vacancy.described(error, now)))
         self.seat_failed(error, is_news)
         if spec.trial is not None and isinstance(error, LimitPassed):
             self._end_trial(spec, Over(self.name, vacancy.reason), now, out)
@@ -302,20 +296,6 @@ class SeatedNode(LinkedNode):
             if seat is None and vacancy is None:
                 raise error
             self._failed(seat.spec if seat is not None else vacancy.spec, error, now, out)  # type: ignore[union-attr]
-
-    def _failure(self, vacancy: Vacancy, error: Exception, now: int) -> str:
-        if isinstance(error, LimitPassed):
-            blame = "over a limit"
-        elif is_fault(error):
-            blame = "a bug of elf: please report it with the traceback"
-        else:
-            blame = "not a fault of the job"
-        refused = ", ".join(short(node) for node in sorted(vacancy.refused))
-        text = (
-            f"job {vacancy.spec.name} failed here ({vacancy.reason}), {blame}; other jobs continue, and this one starts again in "
-            f"{vacancy.again_us(now) / 1e6:.0f} s, at this agent, from its records on disk"
-        )
-        return f"{text}; its messages from {refused} are no longer accepted" if refused else text
 
     def _release(self, seat: JobSeat) -> None:
         for core in seat.cores:
@@ -419,7 +399,7 @@ class SeatedNode(LinkedNode):
                 has_credit=self._has_credit,
                 former=former,
                 revoked=self._revoked,
-                ended=self._ended.keys(),
+                ended=self._neighbours.ended.keys(),
                 caps=self._caps,
             )
             if vacancy is not None:
@@ -471,21 +451,11 @@ class SeatedNode(LinkedNode):
 
     def _heard_away(self, source: NodeId, message: m.Away, now: int, out: list[Outer]) -> None:
         """A neighbour's seat of that job has failed or started again: treat the link as reset, for this job."""
-        away = self._away.setdefault(message.job, set())
-        (away.add if message.away else away.discard)(source)
-        if not away:
-            del self._away[message.job]
+        self._neighbours.heard_away(message.job, source, message.away)
         seat = self.seats.get(message.job)
         if seat is not None and not seat.is_stopped:
             self._call(seat, now, out, seat.link_reset, source, now)
             self._closest(seat, now, out)
-
-    def _may_hold_log(self, job: JobId, node: NodeId) -> bool:
-        """Whether a neighbour counts for the job's log. A neighbour that is away does not, unless it is closer to the job than
-        this node: then it stays responsible."""
-        vacancy = self.vacancies.get(job)
-        is_away = node in self._away.get(job, ()) or (vacancy is not None and node in vacancy.refused)
-        return not is_away or closeness(job, node) < closeness(job, self.id)
 
     def _closest(self, seat: JobSeat, now: int, out: list[Outer]) -> None:
         """Report to a seat whether this node is the closest. A node that has not joined owns no key, and reports nothing;
@@ -493,38 +463,28 @@ class SeatedNode(LinkedNode):
         if not self._joined or self.is_aside or self.seats.get(seat.job) is not seat:
             return
         nearest = self.overlay.closest(seat.job, self.parameters.leaves + 1)
-        unable = self._note_unable(seat, nearest)
+        unable = self.abilities.note_unable(seat.spec, nearest)
         neighbours = [node for node in nearest if node != self.id and node not in unable]
-        if seat.job in self._away or seat.job in self.vacancies:
-            neighbours = [node for node in neighbours if self._may_hold_log(seat.job, node)]
+        vacancy = self.vacancies.get(seat.job)
+        if vacancy is not None or self._neighbours.are_away(seat.job):
+            refused = vacancy.refused if vacancy is not None else ()
+            may_hold_log = partial(self._neighbours.may_hold_log, seat.job, refused=refused)
+            neighbours = [node for node in neighbours if may_hold_log(node)]
         is_closest = self.overlay.next_hop(seat.job, unable) is None
         self._call(seat, now, out, seat.closest, is_closest, neighbours, now)
-
-    def _note_unable(self, seat: JobSeat, nearest: Sequence[NodeId]) -> frozenset[NodeId]:
-        """Those of the nearest nodes, which may include this one, that cannot take part in the job."""
-        unable = self.abilities.unable(seat.spec, nearest)
-        if unable:
-            self._unable[seat.job] = unable
-        else:
-            self._unable.pop(seat.job, None)
-        return unable
 
     def _abilities_changed(self, now: int, out: list[Outer]) -> None:
         """Jobs or adverts have changed: other nodes may be able to take part."""
         if self._joined and not self.is_aside:
             for seat in self._each_seat():
                 nearest = self.overlay.closest(seat.job, self.parameters.leaves + 1)
-                if self.abilities.unable(seat.spec, nearest) != self._unable.get(seat.job, NOBODY):
+                if self.abilities.unable(seat.spec, nearest) != self.abilities.noted(seat.job):
                     self._closest(seat, now, out)
 
     def _link_lost(self, peer: NodeId, now: int, out: list[Outer]) -> None:
         """Messages in transit to and from that neighbour are lost, and its `Away`s are void."""
         super()._link_lost(peer, now, out)
-        were_away = [job for job, away in self._away.items() if peer in away]
-        for job in were_away:
-            self._away[job].discard(peer)
-            if not self._away[job]:
-                del self._away[job]
+        were_away = self._neighbours.link_lost(peer)
         for vacancy in self.vacancies.values():
             vacancy.knows.discard(peer)
         for seat in self._each_seat():
@@ -532,13 +492,6 @@ class SeatedNode(LinkedNode):
         for job in were_away:
             if job in self.seats:
                 self._closest(self.seats[job], now, out)
-
-    def _note_ended(self, peer: NodeId, now: int) -> None:
-        """Record that a neighbour's process has ended. The oldest records are dropped: their jobs have another master by now."""
-        self._ended.pop(peer, None)
-        while len(self._ended) >= ENDED_MAX:
-            del self._ended[next(iter(self._ended))]
-        self._ended[peer] = now
 
     def _gateway(self) -> NodeId | None:
         """A random one of the nodes that this node knew in the ring."""

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 from elf.jobmaster.directory.limits import LimitPassed
 from elf.srt.messages.effects import Effect
-from elf.srt.messages.ids import NodeId
+from elf.srt.messages.ids import NodeId, short
 from elf.srt.messages.messages import NO_BALLOT, Ballot
 from elf.srt.messages.reports import Failing
 
@@ -123,6 +123,21 @@ class Vacancy:
     def again_us(self, now: int) -> int:
         """Microseconds until the job is tried again; 0 if a seat works."""
         return max(1, (self.deadline or now) - now) if self.is_vacant else 0
+
+    def described(self, error: Exception, now: int) -> str:
+        """The failure, its cause, and when the job starts again, for people."""
+        if isinstance(error, LimitPassed):
+            blame = "over a limit"
+        elif is_fault(error):
+            blame = "a bug of elf: please report it with the traceback"
+        else:
+            blame = "not a fault of the job"
+        refused = ", ".join(short(node) for node in sorted(self.refused))
+        text = (
+            f"job {self.spec.name} failed here ({self.reason}), {blame}; other jobs continue, and this one starts again in "
+            f"{self.again_us(now) / 1e6:.0f} s, at this agent, from its records on disk"
+        )
+        return f"{text}; its messages from {refused} are no longer accepted" if refused else text
 
     def report(self, now: int) -> Failing:
         """The report about this job for a status."""
