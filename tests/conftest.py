@@ -18,6 +18,7 @@ import pytest
 from hypothesis import settings
 
 from elf.errors import ElfError
+from tests.rigs.agents.zygote import Zygote
 
 settings.register_profile("elf", settings.default, deadline=None)  # a busy machine is no failure
 settings.load_profile("elf")
@@ -71,6 +72,20 @@ def spark() -> Iterator[Any]:
         pytest.skip(str(error))
     yield running
     running.stop()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def warm_agents() -> Iterator[None]:
+    """Agents of the rig are forked from one process for each process of xdist, which imports what they import."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tests.rigs.agents.mesh_rig.warm", Zygote())
+        yield
+
+
+@pytest.fixture
+def bare_agents(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Agents of the rig are processes of `python -m elf`."""
+    monkeypatch.setattr("tests.rigs.agents.mesh_rig.warm", None)
 
 
 @pytest.fixture(autouse=True, scope="session")
