@@ -18,11 +18,13 @@ import pytest
 from hypothesis import settings
 
 from elf.errors import ElfError
+from tests.rigs.agents.zygote import Zygote
 
 settings.register_profile("elf", settings.default, deadline=None)  # a busy machine is no failure
 settings.load_profile("elf")
 
 SYSTEM = Path(__file__).parent / "system"
+PROGRAMS = {"test_benchmarks.py", "test_command.py", "test_deploy.py", "test_torture.py", "test_wire_root.py"}
 STARTS = {"os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.system", "subprocess.Popen"}
 CONNECTS = {"socket.bind", "socket.connect"}
 """Audit events. The address of a Unix socket, which is no network, is a path."""
@@ -43,9 +45,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks by folder and fixture. Tests that need Spark share one process of xdist, so that one session serves them. Tests with
-    real agents share half of the processes, a module always the same one: each test starts several agents, which wait more than
-    they work, so it runs beside a test that only computes, and not beside as many agents again. Large groups start first."""
+    """Marks by folder and fixture, and groups of tests that share one process of xdist. Large groups start first.
+
+    spark: one session serves them. agents: each test starts several agents, which wait more than they work, so it runs beside
+    tests that only compute and not beside as many agents again; half of the processes run them, a module always the same one.
+    programs: they run programs that wait by themselves, for seconds, and no clock of a test measures these.
+    """
     halves = max(1, int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")) // 2)
     for item in items:
         if item.path.is_relative_to(SYSTEM):
@@ -54,8 +59,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.spark)
         if item.get_closest_marker("spark"):
             item.add_marker(pytest.mark.xdist_group("spark"))
-        elif item.path.is_relative_to(SYSTEM) or hasattr(getattr(item, "module", None), "Fleet"):
+        elif item.path.name in PROGRAMS:
+            item.add_marker(pytest.mark.xdist_group("programs"))
+        elif item.path.is_relative_to(SYSTEM) or _starts_agents(item):
             item.add_marker(pytest.mark.xdist_group(f"agents{crc32(item.path.name.encode()) % halves}"))
+
+
+def _starts_agents(item: pytest.Item) -> bool:
+    fleet = getattr(getattr(item, "module", None), "Fleet", None)
+    return getattr(fleet, "__module__", "") == "tests.rigs.agents.mesh_rig"
 
 
 @pytest.fixture(scope="session")
@@ -71,6 +83,20 @@ def spark() -> Iterator[Any]:
         pytest.skip(str(error))
     yield running
     running.stop()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def warm_agents() -> Iterator[None]:
+    """Agents of the rig are forked from one process for each process of xdist, which imports what they import."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tests.rigs.agents.mesh_rig.warm", Zygote())
+        yield
+
+
+@pytest.fixture
+def bare_agents(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Agents of the rig are processes of `python -m elf`."""
+    monkeypatch.setattr("tests.rigs.agents.mesh_rig.warm", None)
 
 
 @pytest.fixture(autouse=True, scope="session")

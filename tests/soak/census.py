@@ -1,7 +1,7 @@
 """Coverage of a simulation: its faults and the paths of the protocol that it took, each with a count.
 
-Over many seeds this shows whether simulations cover the protocol: `soak --stats` prints the table, and the tests require each
-kind of fault and each path in a number of their hundred seeds.
+Over many seeds this shows whether simulations cover the protocol: `soak --stats` prints the table, `soak --choose` the seeds of
+the tests, which require each path in a number of these.
 """
 
 from __future__ import annotations

@@ -3,9 +3,11 @@
     python -m tests.soak SECONDS FOLDER
     python -m tests.soak --keep SEED FOLDER
     python -m tests.soak --stats FIRST COUNT
+    python -m tests.soak --choose FIRST COUNT
 
-`--keep` does for one seed what a soak does for each that fails; `--stats` counts how often each fault and each path of the
-protocol occurs in those seeds. A failing seed N gives three files in the folder: `seed-N.json`, the scenario as found, at once;
+`--keep` does for one seed what a soak does for each that fails. `--stats` counts how often each fault and each path of the
+protocol occurs in those seeds; `--choose` prints the few of them that the tests should run (`tests.soak.choice`), after some 3 s
+of a processor for each. A failing seed N gives three files in the folder: `seed-N.json`, the scenario as found, at once;
 `seed-N-short.json`, the shrunk one, which fails in the same way if any shorter one does; and `seed-N-short.txt`, its transcript.
 `elf simulate --replay FILE` runs either again. Ctrl-C ends a soak early, and scenarios that are not shrunk yet stay so.
 """
@@ -25,6 +27,7 @@ from elf.agent.simulator.run import Outcome, simulate
 from elf.agent.simulator.scenario.scenario import Scenario
 from elf.agent.simulator.transcript import transcript
 from elf.errors import UsageError
+from tests.soak import choice
 from tests.soak.census import counted, table
 from tests.soak.drawn import random_scenario
 from tests.soak.shrink import shrink_alike
@@ -37,7 +40,9 @@ SHRUNK_MAX = 8
 """Seeds that one soak shrinks. If more fail, they probably share a cause, and 24 minutes of a core are enough for it."""
 SHOWN = 25
 """Number of a transcript's last lines that are printed."""
-USAGE = "python -m tests.soak SECONDS FOLDER | --keep SEED FOLDER | --stats FIRST COUNT"
+USAGE = (
+    "python -m tests.soak SECONDS FOLDER | --keep SEED FOLDER | --stats FIRST COUNT | --choose FIRST COUNT"
+)
 
 Short = tuple[Scenario, str]
 """A shrunk scenario and its transcript."""
@@ -151,6 +156,25 @@ def stats(first: int, count: int) -> int:
     return len(failed)
 
 
+def choose(first: int, count: int) -> int:
+    """Print the seeds that the tests should run, and what occurs in too few of all. Returns how many seeds failed."""
+    with _pool() as pool:
+        outcomes = pool.map(count_seed, range(first, first + count), chunksize=1)
+    runs = {
+        outcome.seed: choice.Ran(outcome.cpu_s, frozenset(name for name, times in counts.items() if times))
+        for outcome, counts in outcomes
+        if outcome.is_exact
+    }
+    wanted = choice.wanted(runs.values())
+    chosen = choice.choose(runs, wanted)
+    print(*chosen, sep=", ")
+    seconds = (sum(runs[seed].cpu_s for seed in seeds) for seeds in (chosen, runs))
+    print("{} of {} seeds, {:.0f} of {:.0f} s of a processor".format(len(chosen), len(runs), *seconds))
+    for name, found in choice.missing(runs, chosen, wanted).items():
+        print(f"{name}: in {found} instead of {wanted[name]}")
+    return count - len(runs)
+
+
 def _pool() -> Pool:
     """Ctrl-C reaches all processes of a terminal; workers ignore it, and the parent ends them."""
     return get_context("fork").Pool(initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN))
@@ -173,6 +197,8 @@ def _called(arguments: list[str]) -> int:
             return keep(_number("SEED", seed), Path(folder))
         case ["--stats", first, count]:
             return stats(_number("FIRST", first), _number("COUNT", count, 1))
+        case ["--choose", first, count]:
+            return choose(_number("FIRST", first), _number("COUNT", count, 1))
         case [seconds, folder] if not seconds.startswith("-"):
             length, base = _number("SECONDS", seconds, 1), int.from_bytes(os.urandom(4)) << 16
             print(f"seeds from {base} on, for {length} s", flush=True)
@@ -181,7 +207,7 @@ def _called(arguments: list[str]) -> int:
 
 
 def main(arguments: list[str]) -> int:
-    """Exit code: 1 if a seed failed, 2 for wrong arguments, 130 if --keep or --stats was stopped."""
+    """Exit code: 1 if a seed failed, 2 for wrong arguments, 130 if another than the soak was stopped."""
     signal.signal(
         signal.SIGINT, signal.default_int_handler
     )  # a shell's background commands start with it ignored

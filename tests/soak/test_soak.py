@@ -16,6 +16,8 @@ from elf.agent.simulator.scenario.scenario import decode
 from elf.jobmaster.master.intake import Intake
 from tests.soak import shrink as shrinking
 from tests.soak import soak as soaking
+from tests.soak.census import RARE, WAYS
+from tests.soak.choice import WANTED, WANTED_RARE, Ran, choose, missing, wanted
 from tests.soak.drawn import random_scenario
 from tests.soak.shrink import kind_of
 from tests.soak.soak import main, soak
@@ -144,3 +146,29 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path, capsys: pytest.CaptureFixt
     (tmp_path / "file").touch()
     assert main(["1", str(tmp_path / "file")]) == 2
     assert capsys.readouterr().err.startswith(f"soak: {tmp_path / 'file'}: ")
+
+
+def test_seeds_are_chosen_that_have_all_for_the_least_time() -> None:
+    runs = {
+        1: Ran(1.0, frozenset("a")),
+        2: Ran(1.5, frozenset("ab")),
+        3: Ran(9.0, frozenset("abc")),
+        4: Ran(2.0, frozenset("c")),
+        5: Ran(0.1, frozenset("x")),
+    }
+    assert choose(runs, {"a": 1, "b": 1}) == [2]
+    assert choose(runs, {"a": 2, "b": 1, "c": 1}) == [1, 2, 4]
+    assert choose(runs, {"a": 3, "b": 1}) == [1, 2, 3]
+    assert choose(runs, {"a": 1, "d": 1}) == [1], "what never occurs is no reason to take more"
+    assert missing(runs, [1], {"a": 1, "d": 1}) == {"d": 0}
+    assert wanted([Ran(1.0, frozenset({"fault: crash", "notice: disk"}))]) == dict.fromkeys(
+        WAYS, WANTED
+    ) | dict.fromkeys(RARE, WANTED_RARE) | {"fault: crash": 1}
+
+
+def test_the_choice_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--choose", "3", "2"]) == 0
+    chosen, total, *few = capsys.readouterr().out.splitlines()
+    assert chosen == "3, 4"
+    assert total.startswith("2 of 2 seeds, ")
+    assert any(each.endswith("instead of 6") for each in few)

@@ -17,7 +17,10 @@ from elf.agent.disk.store import JOURNAL
 from tests.rigs.agents.mesh_rig import Agent, Fleet, line, peak_bytes, wait_until
 from tests.rigs.memory_group import MemoryGroup, memory_group
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="reads /proc"),
+    pytest.mark.usefixtures("bare_agents"),
+]
 
 MIB = 1 << 20
 CAP = 64 * MIB

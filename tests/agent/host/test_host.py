@@ -79,6 +79,7 @@ def test_a_stopped_master_hands_over_at_once_and_its_worker_resumes_where_it_was
             assert fleet.settled(seen) == fleet.counted()
 
 
+@pytest.mark.usefixtures("bare_agents")
 def test_all_are_killed_and_started_again(folder: Path) -> None:
     with Fleet(folder, 3) as fleet:
         fleet.start_job("hits")
@@ -115,6 +116,7 @@ def test_a_paused_process_is_waited_for_or_left_out_and_taken_in_again(folder: P
             assert fleet.settled(seen) == fleet.counted()
 
 
+@pytest.mark.usefixtures("bare_agents")
 def test_a_second_agent_is_refused_the_state_with_the_pid_of_the_first(folder: Path) -> None:
     with Fleet(folder, 1) as fleet:
         agent = fleet.agents[0]
@@ -124,6 +126,7 @@ def test_a_second_agent_is_refused_the_state_with_the_pid_of_the_first(folder: P
         assert agent.stop() == 0
 
 
+@pytest.mark.usefixtures("bare_agents")
 def test_ctrl_c_ends_in_good_order_with_its_exit_code(folder: Path) -> None:
     with Fleet(folder, 1) as fleet:
         agent = fleet.agents[0]

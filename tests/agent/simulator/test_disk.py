@@ -66,14 +66,14 @@ def test_a_torn_frame_is_a_piece_of_it_or_as_long() -> None:
 
 @pytest.mark.slow
 def test_agents_whose_last_write_was_torn_start_again_and_results_are_exact() -> None:
-    """Disks under load, of 50 ms for a write: crashes come within one, in some of the seeds."""
+    """Disks under load, of 50 ms for a write: crashes come within one, in each of these seeds, the cheapest of many."""
     runs: list[Run] = []
 
     def prepare(run: Run) -> None:
         run.world.disk_us = 50_000
         runs.append(run)
 
-    for seed in (1, 3, 6, 14, 19):
+    for seed in (149, 206, 304, 375):
         outcome = simulate(random_scenario(seed), coded=JournalDisk, prepare=prepare)
         assert outcome.is_exact, f"seed {seed}: {outcome.violation}"
         assert outcome.finals

@@ -94,19 +94,19 @@ ORDER = (
         "Lane: nothing need be read again if no line that was reported is at or past the control line",
         "nothing is ever read again",
         *(Amendments, "is_past_all", always(True)),
-        *(meshes.hurried, range(3)),
+        *(meshes.hurried, range(1, 2)),
     ),
     Canary(
         "Order: a change is taken only if it has the master's next number and names the version in force",
         "every change is taken",
         *(Amendments, "is_next", always(True)),
-        *(meshes.operators, range(3)),
+        *(meshes.operators, range(1)),
     ),
     Canary(
         "Order: a change's number contains the term of the master that takes it",
         "it is the number of the last change and one",
         *(changes_module, "number_after", lambda ballot, last: last + 1),
-        *(meshes.operators_apart, range(3)),
+        *(meshes.operators_apart, range(1, 2)),
     ),
 )
 

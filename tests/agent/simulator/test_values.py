@@ -19,6 +19,8 @@ from elf.jobmaster.plan.parameters import parameters, with_values
 from elf.jobmaster.plan.plan import Plan
 from tests.soak.drawn import random_scenario, with_faults
 
+SEEDS = (1, 3, 4, 7, 9, 14)
+"""Small meshes: each mode, of one job or two, by one operator or by rivals, beside every kind of death, joins, twins and bugs."""
 MODES: tuple[Mode, ...] = ("split", "restate", "next")
 
 
@@ -41,7 +43,7 @@ def with_changed_values(seed: int) -> Scenario:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_every_window_is_exact_and_has_the_value_of_its_version(seed: int) -> None:
     outcome = simulate(with_changed_values(seed))
     assert outcome.is_exact, outcome.violation

@@ -286,7 +286,7 @@ class Mixed(Fleet):
 def test_real_agents_count_from_the_configured_start(tmp_path: Path) -> None:
     """All that was logged since the agent was there, also before the job; and the window lacks no agent."""
     fleet = Mixed(tmp_path, 3)
-    later_s = time.time() + 15
+    later_s = time.time() + 8
     for agent in fleet.agents:
         agent.write([line(later_s, 500, 1)] * 7)
     with fleet:

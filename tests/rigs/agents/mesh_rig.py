@@ -35,6 +35,7 @@ from elf.agent.control import protocol as w
 from elf.agent.control.socket import SOCKET, Control
 from elf.errors import ElfError
 from tests.rigs.agents.seen import WAIT_S, Seen, Totals
+from tests.rigs.agents.zygote import Forked, Zygote, plain_environment
 
 FAST = {
     "flush": "60ms",
@@ -88,6 +89,8 @@ def _ports() -> Iterator[int]:
 
 
 _PORTS = _ports()
+warm: Zygote | None = None
+"""Starts agents where there is one: in tests, without the fixture `bare_agents`."""
 
 
 def free_ports(count: int) -> list[int]:
@@ -116,7 +119,7 @@ class Agent:
     def __init__(self, folder: Path, name: str, port: int, config: str, prefix: Sequence[str] = ()) -> None:
         self.folder, self.name, self.port, self._prefix = folder, name, port, prefix
         self.log = folder / "access.log"
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[bytes] | Forked | None = None
         self.python_path: Path | None = None
         """A folder whose `sitecustomize` its process loads: for a bug that is no part of elf."""
         folder.mkdir(parents=True)
@@ -141,20 +144,27 @@ class Agent:
         assert not self.is_running
         self.process = self.launch()
 
-    def launch(self) -> subprocess.Popen[bytes]:
-        """`elf agent run`, with its output in `said`."""
-        quick = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "ELF_"))}
+    def launch(self) -> subprocess.Popen[bytes] | Forked:
+        """`elf agent run`, with its output in `said`: in a test it is forked from a process that has imported elf already.
+
+        It is a bare `python -m elf` in benchmarks, in network namespaces, with a `python_path`, and in tests with the fixture
+        `bare_agents`: those of memory, because forked processes share pages; and some of the command itself, of its signals
+        and of its exit codes, because forked processes also share the seed of hashes and import nothing anew.
+        """
+        arguments = ["agent", "run", "-c", str(self.folder / "elf.toml")]
+        environment, said = plain_environment(), self.folder / "said"
         if self.python_path is not None:
-            quick["PYTHONPATH"] = str(self.python_path)
-        elf = [sys.executable, "-m", "elf"]
-        with (self.folder / "said").open("ab") as said:
+            environment["PYTHONPATH"] = str(self.python_path)
+        elif warm is not None and not self._prefix:
+            return warm.start(arguments, self.folder, environment, said)
+        with said.open("ab") as output:
             return subprocess.Popen(
-                [*self._prefix, *elf, "agent", "run", "-c", str(self.folder / "elf.toml")],
+                [*self._prefix, sys.executable, "-m", "elf", *arguments],
                 cwd=self.folder,
-                env=quick,
+                env=environment,
                 stdin=subprocess.DEVNULL,
-                stdout=said,
-                stderr=said,
+                stdout=output,
+                stderr=output,
             )
 
     def said(self) -> str:
