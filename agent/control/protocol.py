@@ -57,7 +57,8 @@ class JobList(Request, frozen=True, tag=True):
 
 
 class JobWatch(Request, frozen=True, tag=True):
-    """A job's windows as they are published. Answers: `Versions`, `Published` and `NewVersion`, until the command disconnects."""
+    """A job's windows as they are published. Answers: `Versions`, `Published`, `NewVersion` and `Told`, until the command
+    disconnects; of a trial: until it ends, then `Done`."""
 
     name: Name
 
@@ -175,7 +176,7 @@ class JobLine(msgspec.Struct, frozen=True):
     windows. label: of the folder of job files that started it."""
 
     name: str
-    state: str  # "running", "failing" or "stopped"
+    state: str  # "running", "failing", "finishing" or "stopped"
     number: int
     source: str
     version: str
@@ -209,6 +210,12 @@ class NewVersion(Answer, frozen=True, tag=True):
 
     version: str
     from_us: int
+
+
+class Told(Answer, frozen=True, tag=True):
+    """What happens to the job, for people: it was stopped, or started again."""
+
+    text: str
 
 
 class Published(Answer, frozen=True, tag=True):
@@ -272,18 +279,30 @@ class TrialLine(msgspec.Struct, frozen=True):
 
 class Status(Answer, frozen=True, tag=True):
     """me: id of the agent that was asked. not_asked: members beyond the number that one status asks. problems: what is
-    wrong and what to do, a line each."""
+    wrong and what to do, a line each. finishing: names of jobs that end when their windows are final."""
 
     me: str
     members: tuple[Member, ...]
     problems: tuple[str, ...]
     not_asked: int = 0
     trials: tuple[TrialLine, ...] = ()
+    finishing: tuple[str, ...] = ()
 
 
 AnyRequest = JobGet | JobPut | JobChange | JobList | JobWatch | Revoke | MeshStatus | MeshTree | MeshLeave
 AnyAnswer = (
-    Done | Failed | JobHeld | Changed | Refused | Jobs | Versions | NewVersion | Published | Tree | Status
+    Done
+    | Failed
+    | JobHeld
+    | Changed
+    | Refused
+    | Jobs
+    | Versions
+    | NewVersion
+    | Told
+    | Published
+    | Tree
+    | Status
 )
 
 _encoder = msgspec.msgpack.Encoder()

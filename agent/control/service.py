@@ -65,6 +65,7 @@ RUMOR_S = 1.5
 LOOK_FOR_JOB_S = 0.05
 FAILURES_S_MAX = 0.5
 """How long a list of jobs waits for the agents' reports."""
+LOOK_FOR_START_S = 0.25
 LOOK_S = 1.0
 """How soon a watch notices that its job was stopped."""
 
@@ -210,7 +211,7 @@ class ControlService:
             spec = decode_job(item)
         except PeerError as error:
             raise UsageError(str(error)) from error
-        if self._directory.accepts(item):
+        if JobItems(self._directory, spec.id).accepts(item):
             return spec
         raise UsageError(
             f"the mesh does not take job {spec.name!r}: it must be signed with an operator's key that its authority has issued "
@@ -277,10 +278,10 @@ class ControlService:
         ballot = self._directory.get("ballot", spec.id)
         master = node_of(ballot_of(ballot)) if ballot is not None else b""
         served_by = name_of(master, adverts.get(master)) if master else ""
-        last = spec.versions[-1]
+        last, state = spec.query, "failing" if failing else "finishing" if spec.is_finishing else "running"
         return w.JobLine(
             spec.name,
-            "stopped" if spec.stopped else "failing" if failing else "running",
+            "stopped" if spec.stopped else state,
             spec.number,
             spec.source,
             last.digest,
@@ -302,8 +303,22 @@ class ControlService:
     # Windows.
 
     async def _watch(self, name: str) -> AsyncGenerator[w.Answer, None]:
-        """The job's windows, until it is stopped."""
+        """The job's windows, from each of its starts to its end. Of a trial, until it ends."""
         await self._wait_for_job(name)
+        while True:
+            if not self._has_ended(self._spec(name)):
+                async for answer in self._watch_life(name):
+                    yield answer
+            if (trial := self._spec(name).trial) is not None:
+                yield w.Done(f"the trial of job {trial.of} has ended")
+                return
+            yield w.Told(f"job {name} was stopped; this waits for its next start")
+            while self._has_ended(self._spec(name)):
+                await asyncio.sleep(LOOK_FOR_START_S)
+            yield w.Told(f"job {name} was started again")
+
+    async def _watch_life(self, name: str) -> AsyncGenerator[w.Answer, None]:
+        """The job's windows, until it has ended."""
         job, sent = self._spec(name).id, set[str]()
         number = next(self._numbers)
         changes = NewLines(self._directory, job)
@@ -324,8 +339,6 @@ class ControlService:
                             yield w.Published(decompress(part, PAYLOAD_BYTES_MAX), more=at < len(parts))
                         if not parts:
                             yield w.Published(encode(put))
-        trial = self._spec(name).trial
-        yield w.Done(f"job {name} was stopped" if trial is None else f"the trial of job {trial.of} has ended")
 
     def _plans(self, job: JobId) -> dict[str, bytes]:
         item = self._directory.get("job", job)
@@ -339,7 +352,14 @@ class ControlService:
         survey: Survey[StatusReport] = Survey(StatusRequest(number), nodes_to_ask(node, adverts), MEMBERS_MAX)
         await self._ask_all(number, survey)
         jobs = self.jobs()
-        return status_of(node, adverts, survey, {spec.id: spec.name for spec in jobs}, self._trials(jobs))
+        return status_of(
+            node,
+            adverts,
+            survey,
+            {spec.id: spec.name for spec in jobs},
+            self._trials(jobs),
+            self._finishing(jobs),
+        )
 
     def _trials(self, jobs: Sequence[JobSpec]) -> tuple[w.TrialLine, ...]:
         """The trials that run, by job; not the present versions that run beside them."""
@@ -350,6 +370,9 @@ class ControlService:
             and not self._has_ended(spec)
             and spec.versions[-1].digest != trial.version
         )
+
+    def _finishing(self, jobs: Sequence[JobSpec]) -> tuple[str, ...]:
+        return tuple(sorted(spec.name for spec in jobs if spec.is_finishing)[:NAMES_MAX])
 
     async def _tree(self, name: str) -> w.TreeNode:
         await self._wait_for_job(name)

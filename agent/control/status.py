@@ -49,6 +49,7 @@ def status_of(
     survey: Survey[StatusReport],
     jobs: Mapping[JobId, str] = MappingProxyType({}),
     trials: tuple[TrialLine, ...] = (),
+    finishing: tuple[str, ...] = (),
 ) -> Status:
     """The status of all members after a survey. jobs: names. trials: those that run."""
     near = set(node.overlay.acquaintances())
@@ -56,7 +57,9 @@ def status_of(
     members = [_member(node, each, adverts.get(each), survey, each in near) for each in nodes]
     members.sort(key=lambda member: (member.name, member.id))
     problems = _failing(adverts, survey, jobs) + _problems(node, adverts, survey, members)
-    return Status(node.id.hex(), tuple(members), tuple(problems[:PROBLEMS_MAX]), survey.left_out, trials)
+    return Status(
+        node.id.hex(), tuple(members), tuple(problems[:PROBLEMS_MAX]), survey.left_out, trials, finishing
+    )
 
 
 def _member(

@@ -24,6 +24,7 @@ from elf.agent.node.term import Term
 from elf.agent.node.timers import Timed
 from elf.cbt.budget import Budget
 from elf.jobmaster.directory.directory import Directory
+from elf.jobmaster.directory.ending import ended
 from elf.jobmaster.directory.job_items import JobItems
 from elf.jobmaster.directory.job_spec import JobSpec, ballot_item, decode_job, is_another_trial
 from elf.jobmaster.directory.known_schedule import schedule_item
@@ -257,7 +258,8 @@ class JobSeat:
         self._continue_from(former)
         if self.worker is not None:
             self.worker.end()
-        self.is_stopped, self.master, self.cores, self._flow = True, None, (), ()
+        self.is_stopped, self.master = True, None
+        self.cores = self._flow = self._awake = ()
         if isinstance(state, JobState):
             state.close()
 
@@ -430,6 +432,8 @@ class JobSeat:
         """Changes of the master, and of this node's place in the tree."""
         if self.master is not None and self.master.fence is not None:
             effects += self._note_ballot(self.master.fence, now)  # a sink serves another master
+        if self.master is not None and self.master.take_end():
+            self._items.append(ended(self.spec))
         if self.succession.news:
             self._from_succession(now, effects)
         changes = self.tree.take_changes()

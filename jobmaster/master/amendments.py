@@ -29,7 +29,7 @@ under its own ballot.
 from __future__ import annotations
 
 from elf.jobmaster.directory.changes import next_boundary, next_spec_number, rank_of
-from elf.jobmaster.directory.job_spec import JobSpec
+from elf.jobmaster.directory.job_spec import END, JobSpec
 from elf.jobmaster.directory.known_schedule import KnownSchedule
 from elf.jobmaster.directory.versions import has_change
 from elf.jobmaster.log.entries import NO_LANE, ControlEntry, SpecRank
@@ -77,9 +77,9 @@ class Amendments:
         return bool(self._index)
 
     def spec_changed(self, spec: JobSpec) -> bool:
-        """The directory has another spec. Returns whether it is newer."""
+        """The directory has another spec. Returns whether it is newer, or the one that the log has already."""
         rank: SpecRank = rank_of(spec)
-        if rank <= self.rank:
+        if rank < self.rank or rank == rank_of(self.spec):
             return False
         self.rank, self.spec = rank, spec
         return True
@@ -107,9 +107,10 @@ class Amendments:
         return is_next
 
     def is_next(self, spec: JobSpec) -> bool:
-        """Rule Order*: a change is taken only if it has the next number of this master's, and names the version in force."""
+        """Rule Order*: a change is taken only if it has the next number of this master's, and names the version in force. None is
+        after the job's end."""
         former = spec.changes[-1].former if spec.changes else ""
-        return (spec.number, former) == (self.next_number, self.version)
+        return (spec.number, former) == (self.next_number, self.version) and former != END
 
     def propose_due(self, now: int) -> None:
         """Propose the next change, if one is due and the log has room."""

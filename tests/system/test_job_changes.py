@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -292,7 +293,7 @@ def test_what_is_refused_changes_nothing(fleet: Fleet) -> None:
         lambda: [step["state"] for step in history(fleet, "same", at=2)] == ["in force"],
         "a2 knows another one",
     )
-    fleet.elf("job", "stop", "same")
+    fleet.elf("job", "stop", "same", "--now")
     result = elf(fleet, "job", "update", "same", "--sql", ERRORS)
     assert "job same was stopped, so there is nothing to change" in str(result.exception)
 
@@ -428,6 +429,6 @@ def test_a_watch_marks_where_the_version_changes(fleet: Fleet) -> None:
         fleet.elf("job", "rollback", "hits")
         while json.loads(watch.stdout.readline())["_elf"]["version"] != first:
             pass
-    fleet.elf("job", "stop", "hits")
+    watch.send_signal(signal.SIGINT)
     marks = [line for line in watch.communicate(timeout=WAIT_S)[1].splitlines() if "version" in line]
     assert [re.findall(r"version (\w+) is in force from", mark) for mark in marks] == [[second], [first]]

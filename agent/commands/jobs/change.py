@@ -13,6 +13,7 @@ from elf.agent.commands.jobs.job import (
     FLAGS,
     NEVER_FINAL,
     NewJob,
+    being_stopped,
     compiled,
     connect,
     held_job,
@@ -180,6 +181,8 @@ def _running(update: Update, agent: Path | None, refused: w.Refused | None) -> t
             f"job {name} was stopped, so there is nothing to {'roll back' if update.is_rollback else 'change'}; start it with: "
             f"elf job start {name} --sql SQL"
         )
+    if former.is_finishing:
+        raise being_stopped(name)
     present = refused.version if refused is not None else former.versions[-1].digest
     if update.expect is not None and not _names(update.expect, present):
         raise UsageError(

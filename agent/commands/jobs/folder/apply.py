@@ -18,7 +18,8 @@ from msgspec.structs import replace
 from elf.agent.commands.jobs.change import TRIES_MAX, send_change
 from elf.agent.commands.jobs.folder.files import jobs_of, label_of
 from elf.agent.commands.jobs.folder.steps import Action, Step, step_of, stops, too_many
-from elf.agent.commands.jobs.job import compiled, connect, held_job, operator_keys, put_job, signed, stopped
+from elf.agent.commands.jobs.job import compiled, connect, held_job, operator_keys, put_job, signed
+from elf.agent.commands.jobs.stop import finish
 from elf.agent.commands.mesh_text import as_json, time_text
 from elf.agent.commands.process.streams import say
 from elf.agent.control import protocol as w
@@ -28,7 +29,7 @@ from elf.sinks.console.cells import escape
 
 ORDER: tuple[Action, ...] = ("start", "update", "stop", "unchanged")
 MEANWHILE = "another command changed the job meanwhile"
-DONE = {"start": "started", "update": "updated", "stop": "stopped", "unchanged": "unchanged"}
+DONE = {"start": "started", "update": "updated", "stop": "stopping", "unchanged": "unchanged"}
 
 
 class Apply(msgspec.Struct, frozen=True):
@@ -144,14 +145,19 @@ def _outcomes(apply: Apply, steps: Sequence[Step], agent: Path | None) -> Iterat
 
 
 def _do(step: Step, keys: Path | None, agent: Path | None) -> int | None:
-    """The time from which on an update is in force. Raises ElfError, also if the job is not the one that was compared."""
+    """The control line of an update, or of a stop, whose end is not waited for. Raises ElfError, also if the job is not the one
+    that was compared."""
+    if step.action == "stop":
+        if (line_us := finish(step.name, keys, agent, step.number)) is None:
+            raise ElfError(MEANWHILE)
+        return line_us
     with connect(agent) as control:
         held = held_job(control, step.name)
     present = decode_job(held.item) if held.item is not None else None
     if (present.number if present is not None else 0) != step.number:
         raise ElfError(MEANWHILE)
     for _ in range(TRIES_MAX):
-        item = signed(_next(step, held, present), keys, held.signed, step.action)
+        item = signed(_next(step, held), keys, held.signed, step.action)
         if step.action != "update":
             put_job(agent, item)
             return None
@@ -166,10 +172,9 @@ def _do(step: Step, keys: Path | None, agent: Path | None) -> int | None:
     raise ElfError(MEANWHILE)
 
 
-def _next(step: Step, held: w.JobHeld, present: JobSpec | None) -> JobSpec:
-    if step.job is None or step.plan is None:
-        assert present is not None, "only a job that runs is stopped"
-        return stopped(present, held)
+def _next(step: Step, held: w.JobHeld) -> JobSpec:
+    assert step.job is not None, "a file's job goes on"
+    assert step.plan is not None, "a file's job goes on"
     spec = step_of(step.job, step.plan, held).spec
     assert spec is not None, "a file's job goes on"
     return spec
@@ -186,7 +191,11 @@ def _lines(outcome: Outcome, dry_run: bool, width: int) -> Iterator[str]:
     words = [f"{step.action if dry_run else DONE[step.action]:<11}{escape(step.name):<{width}}"]
     if step.spec is not None:
         words.append(f"version {step.spec.versions[-1].digest}")
-    if outcome.from_us:
+    if outcome.from_us and step.action == "stop":
+        words.append(
+            f"lines from {time_text(outcome.from_us)} UTC on do not count; it ends when its windows are final"
+        )
+    elif outcome.from_us:
         words.append(f"in force from {time_text(outcome.from_us)} UTC on")
     yield "  ".join(words).rstrip()
     for difference in step.differences:
