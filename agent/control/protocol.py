@@ -140,10 +140,14 @@ class JobHeld(Answer, frozen=True, tag=True):
 
 
 class Changed(Answer, frozen=True, tag=True):
-    """The job's last version is in force from `from_us` on. took_us: from the request until this agent knew that."""
+    """The job's last version is in force from `from_us` on. took_us: from the request until this agent knew that all of the job's
+    `agents` have confirmed it; or if not all have, that it is in force. missing: why some of the others have not, by name."""
 
     from_us: int
     took_us: int
+    agents: int = 0
+    confirmed: int = 0
+    missing: tuple[tuple[str, str], ...] = ()
 
 
 class Refused(Answer, frozen=True, tag=True):

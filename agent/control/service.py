@@ -11,16 +11,18 @@ from typing import Any, Protocol
 
 from elf.agent.config.names import unknown_job
 from elf.agent.control import protocol as w
-from elf.agent.control.changing import ANSWERS_US, NewLines, Submission, in_force
+from elf.agent.control.changing import ANSWERS_US, CONFIRMS_US, NewLines, Submission, in_force
 from elf.agent.control.columns import held_columns
 from elf.agent.control.follow import Watcher
 from elf.agent.control.gathering import InMemory, PartStore
 from elf.agent.control.status import (
+    LATE,
     MEMBERS_MAX,
     TREE_MAX,
     failures_of,
     name_of,
     nodes_to_ask,
+    reasons,
     sinks_of,
     status_of,
     tree_of,
@@ -228,18 +230,43 @@ class ControlService:
                 if self._spec(spec.name).stopped:
                     raise UsageError(f"job {spec.name} was stopped meanwhile; nothing was changed")
                 await self._drive(exchange)
+            report = submission.report
+            if report is None:
+                raise ElfError(
+                    f"no agent that serves job {spec.name} has answered within {ANSWERS_US / 1e6:.0f} s; see elf job history "
+                    f"{spec.name} for whether the change was taken"
+                )
+            for each in (item,) if report.taken else report.items:
+                self._host.submit(each)
+            if not report.taken:
+                return w.Refused(report.version, report.next)
+            from_us = await in_force(self._directory, spec)
+            return await self._confirmed(spec, from_us, began_us, exchange, submission)
+
+    async def _confirmed(
+        self, spec: JobSpec, from_us: int, began_us: int, exchange: Exchange, submission: Submission
+    ) -> w.Changed:
+        """The answer to a change that is in force, once all agents have confirmed it, or those that have not are named: it waits
+        for them only while one of them says that it works."""
+        took_us = self._host.clock_us() - began_us
+        missing: tuple[tuple[str, str], ...] = ()
+        while self._host.clock_us() < began_us + ANSWERS_US:
+            submission.confirm()
+            until_us = self._host.clock_us() + CONFIRMS_US + 2 * self._host.node.parameters.flush_us
+            while not submission.is_confirmed and self._host.clock_us() < until_us:
+                await self._drive(exchange)
+            if submission.is_confirmed or submission.report is None:
+                break
+            survey = await self._surveyed(submission.report.missing)
+            missing = reasons(spec.id, submission.report.missing, survey, dict(self.adverts()))
+            if all(reason != LATE for _, reason in missing):
+                break
         report = submission.report
-        if report is None:
-            raise ElfError(
-                f"no agent that serves job {spec.name} has answered within {ANSWERS_US / 1e6:.0f} s; see elf job history "
-                f"{spec.name} for whether the change was taken"
-            )
-        for each in (item,) if report.taken else report.items:
-            self._host.submit(each)
-        if not report.taken:
-            return w.Refused(report.version, report.next)
-        from_us = await in_force(self._directory, spec)
-        return w.Changed(from_us, max(0, self._host.clock_us() - began_us))
+        if report is None or not report.agents:
+            return w.Changed(from_us, max(0, took_us))
+        if report.confirmed == report.agents:
+            took_us, missing = self._host.clock_us() - began_us, ()
+        return w.Changed(from_us, max(0, took_us), report.agents, report.confirmed, missing)
 
     def _revoke(self, items: Sequence[Item]) -> w.Done:
         """Raises UsageError for an item that the mesh's authority has not signed."""
@@ -254,8 +281,13 @@ class ControlService:
 
     async def _health(self) -> Survey[StatusReport]:
         """The reports of agents that answer in time. No agent is asked while no job runs."""
-        node, number = self._host.node, next(self._numbers)
-        asked = nodes_to_ask(node, dict(self.adverts())) if self._running() else ()
+        return await self._surveyed(
+            nodes_to_ask(self._host.node, dict(self.adverts())) if self._running() else ()
+        )
+
+    async def _surveyed(self, asked: Sequence[NodeId]) -> Survey[StatusReport]:
+        """The reports of those agents, as far as they answer in time."""
+        number = next(self._numbers)
         survey: Survey[StatusReport] = Survey(StatusRequest(number), asked, MEMBERS_MAX)
         with suppress(TimeoutError):
             async with asyncio.timeout(FAILURES_S_MAX):

@@ -177,6 +177,32 @@ def failures_of(
     return found
 
 
+LATE = "it has yet to report under it"
+
+
+def reasons(
+    job: JobId,
+    missing: Sequence[NodeId],
+    survey: Survey[StatusReport],
+    adverts: Mapping[NodeId, AgentAdvert],
+) -> tuple[tuple[str, str], ...]:
+    """Agents that have not confirmed a change, by name, and why, as far as they say."""
+    failing = {failure.agent: failure.text for failure in failures_of(adverts, survey).get(job, [])}
+    found = []
+    for node in missing:
+        name, answer = name_of(node, adverts.get(node)), survey.answers.get(node)
+        reason = failing.get(name, LATE)
+        if answer is None:
+            reason = "it does not answer"
+        elif name not in failing:
+            report, asked_us, heard_us = answer
+            skew_us = report.clock_us - (asked_us + heard_us) // 2
+            if abs(skew_us) > SKEW_US_MAX + (heard_us - asked_us) // 2:
+                reason = f"its clock is {abs(skew_us) / 1e6:.1f} s {'ahead of' if skew_us > 0 else 'behind'} this agent's"
+        found.append((name, reason))
+    return tuple(found)
+
+
 def untimed_of(survey: Survey[StatusReport]) -> dict[JobId, int]:
     """For each job, how many rejected lines are in none of its windows, as its master reports."""
     found: dict[JobId, int] = {}

@@ -382,14 +382,16 @@ class JobSeat:
         if self.master is None or not self._held.accepts(message.item):
             return []
         amendments = self.master.amendments
-        is_taken = amendments.judge(decode_job(message.item))
+        spec = decode_job(message.item)
+        is_taken = amendments.judge(spec)
         if is_taken is None:
             return []
         present = self._held.item()
         if is_taken:
             self._items.append(message.item)
         items = (present,) if present is not None and not is_taken else ()
-        about = is_taken, amendments.next_number, amendments.version, items
+        confirmed = amendments.confirmations(spec) if is_taken else (0, 0, ())
+        about = is_taken, amendments.next_number, amendments.version, items, *confirmed
         return [Send(source, c.ChangeReport(self.job, message.number, *about))]
 
     def _note_ballot(self, ballot: Ballot, now: int) -> list[Effect]:

@@ -166,6 +166,7 @@ class Master:
                 self._emission.hurry(now, self._emit_us)
             self._out += self.unshared.keep(entry, self._losses(), now)
             self.publication.accepted(index, entry)
+            self.amendments.note(entry)
             if entry.promises:
                 self.roster.reported(entry.contributions)
         elif isinstance(entry, Final):

@@ -155,7 +155,8 @@ def test_an_update_cuts_a_window_and_a_rollback_does_too(fleet: Fleet) -> None:
             said = fleet.elf("job", "update", "cut", "--sql", ERRORS, at=2)
             _, second = wait_versions(fleet, "cut", 2)
             assert re.fullmatch(
-                rf"job cut: version {second} is in force from [-0-9]+ [:.0-9]+ UTC on; that took \d+ ms\n",
+                rf"job cut: version {second} is in force from [-0-9]+ [:.0-9]+ UTC on at 3 of 3 agents; "
+                r"that took \d+ ms\n",
                 said,
             )
             seen.wait_finals(2)
@@ -407,6 +408,17 @@ def test_a_change_while_the_master_dies(tmp_path: Path) -> None:
             second = version(fleet, "hits")
             parts = stays_exact(fleet, seen, "hits", WINDOW_S, [second])
             assert [digest for digest, _, _ in parts][1:] == [second]
+
+
+def test_an_update_names_the_agents_that_have_not_confirmed_it(fleet: Fleet) -> None:
+    fleet.start_job("hits")
+    asked = fleet.agents.index(fleet.master("hits"))
+    silent = fleet.agents[asked - 1]
+    with silent.paused():
+        said = fleet.elf("job", "update", "hits", "--sql", ERRORS, at=asked)
+    assert "at 2 of 3 agents; that took" in said
+    assert said.splitlines()[1:] == [f"{silent.name} has not confirmed it: it does not answer"]
+    wait_versions(fleet, "hits", 2, at=asked)
 
 
 def test_a_watch_marks_where_the_version_changes(fleet: Fleet) -> None:

@@ -245,10 +245,25 @@ def _change(
     answer = send_change(signed(spec, update.keys, held.signed, what), agent)
     if isinstance(answer, w.Refused):
         return answer
-    return (
-        f"job {former.name}: version {version.digest} is in force from {time_text(answer.from_us)} UTC on; "
-        f"that took {answer.took_us / 1000:.0f} ms"
+    return "\n".join(
+        [
+            f"job {former.name}: version {version.digest} is in force from {time_text(answer.from_us)} UTC on"
+            f"{confirmed(answer)}; that took {answer.took_us / 1000:.0f} ms",
+            *unconfirmed(answer),
+        ]
     )
+
+
+def confirmed(answer: w.Changed) -> str:
+    """At how many agents a change is in force, as an end of a sentence; "" if that is unknown."""
+    return f" at {answer.confirmed} of {answer.agents} agents" if answer.agents else ""
+
+
+def unconfirmed(answer: w.Changed) -> list[str]:
+    """The agents that have not confirmed a change, a line each. Each takes it with the next message that it gets for the job."""
+    lines = [f"{escape(name)} has not confirmed it: {escape(reason)}" for name, reason in answer.missing]
+    more = answer.agents - answer.confirmed - len(lines)
+    return [*lines, f"{more} more have not confirmed it"] if more else lines
 
 
 def send_change(item: Item, agent: Path | None) -> w.Changed | w.Refused:

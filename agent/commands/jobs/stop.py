@@ -19,7 +19,7 @@ from elf.agent.control import protocol as w
 from elf.errors import ElfError
 from elf.jobmaster.directory.ending import finishing, stopped
 from elf.jobmaster.directory.job_spec import END, JobSpec
-from elf.srt.messages.messages import Item, Micros
+from elf.srt.messages.messages import Item
 
 LOOK_S = 0.3
 
@@ -43,9 +43,9 @@ def stop_command(name: str, now: bool, keys: Path | None, agent: Path | None) ->
     return 130
 
 
-def finish(name: str, keys: Path | None, agent: Path | None, number: int | None = None) -> Micros | None:
-    """Have a job end when its windows are final. Returns its control line; None if another command came first. number: that the
-    job's spec must have. Raises `ElfError`."""
+def finish(name: str, keys: Path | None, agent: Path | None, number: int | None = None) -> w.Changed | None:
+    """Have a job end when its windows are final. Returns the answer to that change; None if another command came first. number:
+    that the job's spec must have. Raises `ElfError`."""
     refused: w.Refused | None = None
     for attempt in range(TRIES_MAX):
         spec, held = running_job(name, agent)
@@ -56,7 +56,7 @@ def finish(name: str, keys: Path | None, agent: Path | None, number: int | None 
             continue
         answer = send_change(_finishing(spec, held, refused, keys), agent)
         if isinstance(answer, w.Changed):
-            return answer.from_us
+            return answer
         refused = answer
     raise ElfError(
         f"job {name} was changed {TRIES_MAX} times by other commands meanwhile; it runs on; try again"

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from elf.agent.commands.jobs.change import TRIES_MAX, send_change
+from elf.agent.commands.jobs.change import TRIES_MAX, confirmed, send_change, unconfirmed
 from elf.agent.commands.jobs.folder.files import jobs_of, label_of
 from elf.agent.commands.jobs.folder.steps import Action, Step, step_of, stops, too_many
 from elf.agent.commands.jobs.job import compiled, connect, held_job, operator_keys, put_job, signed
@@ -45,11 +45,17 @@ class Apply(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What became of a step. from_us: where an update is in force. error: why it failed; "": it did not."""
+    """What became of a step. change: the answer to an update, or to the change that ends a job. error: why it failed; "": it did
+    not."""
 
     step: Step
-    from_us: int | None = None
+    change: w.Changed | None = None
     error: str = ""
+
+    @property
+    def from_us(self) -> int | None:
+        """Where an update is in force, or a job ends."""
+        return self.change.from_us if self.change is not None else None
 
 
 class Todo(msgspec.Struct, frozen=True):
@@ -144,13 +150,13 @@ def _outcomes(apply: Apply, steps: Sequence[Step], agent: Path | None) -> Iterat
                 yield Outcome(step, error=str(error))
 
 
-def _do(step: Step, keys: Path | None, agent: Path | None) -> int | None:
-    """The control line of an update, or of a stop, whose end is not waited for. Raises ElfError, also if the job is not the one
-    that was compared."""
+def _do(step: Step, keys: Path | None, agent: Path | None) -> w.Changed | None:
+    """The answer to an update, or to a stop, whose end is not waited for. Raises ElfError, also if the job is not the one that
+    was compared."""
     if step.action == "stop":
-        if (line_us := finish(step.name, keys, agent, step.number)) is None:
+        if (change := finish(step.name, keys, agent, step.number)) is None:
             raise ElfError(MEANWHILE)
-        return line_us
+        return change
     with connect(agent) as control:
         held = held_job(control, step.name)
     present = decode_job(held.item) if held.item is not None else None
@@ -163,7 +169,7 @@ def _do(step: Step, keys: Path | None, agent: Path | None) -> int | None:
             return None
         answer = send_change(item, agent)
         if isinstance(answer, w.Changed):
-            return answer.from_us
+            return answer
         if present is None or answer.version != present.versions[-1].digest:
             break
         held = replace(
@@ -196,10 +202,12 @@ def _lines(outcome: Outcome, dry_run: bool, width: int) -> Iterator[str]:
             f"lines from {time_text(outcome.from_us)} UTC on do not count; it ends when its windows are final"
         )
     elif outcome.from_us:
-        words.append(f"in force from {time_text(outcome.from_us)} UTC on")
+        at = confirmed(outcome.change) if outcome.change is not None else ""
+        words.append(f"in force from {time_text(outcome.from_us)} UTC on{at}")
     yield "  ".join(words).rstrip()
-    for difference in step.differences:
-        yield f"{'':<11}{escape(str(difference))}"
+    missing = unconfirmed(outcome.change) if outcome.change is not None else []
+    for text in [*missing, *(escape(str(each)) for each in step.differences)]:
+        yield f"{'':<11}{text}"
 
 
 def _summary(apply: Apply, todo: Todo, outcomes: Sequence[Outcome]) -> str:
@@ -229,5 +237,7 @@ def _values(outcome: Outcome) -> dict[str, Any]:
         "version": step.spec.versions[-1].digest if step.spec is not None else None,
         "differences": step.differences,
         "from_us": outcome.from_us,
+        "agents": outcome.change.agents if outcome.change is not None else None,
+        "confirmed": outcome.change.confirmed if outcome.change is not None else None,
         "error": outcome.error or None,
     }
