@@ -78,6 +78,10 @@ def status_table(status: Status) -> str:
         lines.append(f"{status.not_asked:,} more members, which were not asked")
     lines += [cost_table(status.costs)] if status.costs else []
     lines += [trial_text(trial) for trial in status.trials]
+    lines += [
+        f"job {escape(name)} is being stopped; it ends when its windows are final"
+        for name in status.finishing
+    ]
     lines += [_memory_line(member) for member in status.members if member.id == status.me and member.memory]
     lines += [f"problem: {escape(problem)}" for problem in status.problems]
     return "\n".join(lines)

@@ -218,10 +218,10 @@ def job_text(spec: JobSpec) -> str:
         "emit": _quoted(units.duration_text(spec.emit_us)) if spec.emit_us else None,
         "keep": _quoted(units.duration_text(spec.keep_us)),
         "sinks": f"[{', '.join(map(_quoted, spec.sinks))}]" if spec.sinks else None,
-        "sql": _block(spec.versions[-1].text.strip()),
+        "sql": _block(spec.query.text.strip()),
     }
     lines = [f"{key} = {value}" for key, value in values.items() if value is not None]
-    parameters = parameter_texts(spec.versions[-1])
+    parameters = parameter_texts(spec.query)
     if parameters:
         lines += ["", "[params]", *(f"{name} = {_value(text)}" for name, text in parameters.items())]
     return "\n".join([*lines, *limits_table(spec.limits)])

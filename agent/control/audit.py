@@ -18,7 +18,7 @@ from elf.errors import ElfError, PeerError, UsageError
 from elf.jobmaster.directory.audit import REASON_MAX, Audited, What, agent_of, audit_item, decode_audited
 from elf.jobmaster.directory.directory import Directory
 from elf.jobmaster.directory.job_items import JobItems
-from elf.jobmaster.directory.job_spec import JobSpec, decode_job
+from elf.jobmaster.directory.job_spec import END, JobSpec, decode_job
 from elf.jobmaster.directory.shared_plans import parted
 from elf.srt.messages.ids import NodeId, job_id
 from elf.srt.messages.messages import Item, Micros
@@ -141,6 +141,8 @@ def what_of_change(spec: JobSpec, at: int) -> What:
     """Which command made a change in the spec's history, as far as that tells."""
     if at < 0 or spec.changes[at].mode == "start":
         return "start"
+    if spec.changes[at].version == END:
+        return "stop"
     change, versions = spec.changes[at], {version.digest: version for version in spec.whole}
     if change.version in (each.version for each in spec.changes[:at]):
         return "rollback"

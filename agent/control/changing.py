@@ -9,7 +9,7 @@ from elf.errors import ElfError
 from elf.jobmaster.directory.changes import rank_of
 from elf.jobmaster.directory.directory import Directory
 from elf.jobmaster.directory.job_items import JobItems
-from elf.jobmaster.directory.job_spec import JobSpec
+from elf.jobmaster.directory.job_spec import JobSpec, decode_job
 from elf.jobmaster.directory.known_schedule import KnownLine
 from elf.jobmaster.directory.versions import has_change, line_of, line_of_change
 from elf.srt.messages.changes import ChangeReport, ChangeRequest
@@ -24,20 +24,36 @@ REPEAT_US = 100_000
 IN_FORCE_S_MAX = 10.0
 """As `ANSWERS_US`."""
 LOOK_S = 0.005
+CONFIRMS_US = 1_000_000
+"""An agent that is not busy confirms a change within this and two of its flush intervals."""
 
 
 class Submission:
-    """Sends a change towards the job's master, repeatedly, until a master has judged it. report: the verdict."""
+    """Sends a change towards the job's master, repeatedly, until a master has judged it, and then until all agents have confirmed
+    it. report: the last answer."""
 
     def __init__(self, job: JobId, number: int, item: Item, now: Micros) -> None:
         self.report: ChangeReport | None = None
         self._request, self._begun = ChangeRequest(job, number, item), now
+        self._version = decode_job(item).versions[-1].digest
         self._due: Micros | None = None
 
     def step(self, source: NodeId, message: Message, now: Micros) -> None:
         """Take an answer."""
         if isinstance(message, ChangeReport) and message.number == self._request.number:
             self.report = message
+
+    def confirm(self) -> None:
+        """Send the request again, of which the verdict is known: the answer says who has confirmed the change."""
+        self.report, self._due = None, None
+
+    @property
+    def is_confirmed(self) -> bool:
+        """Whether all agents have confirmed the change, or it is in force no more."""
+        if self.report is None:
+            return False
+        is_past = self.report.version != self._version
+        return is_past or 0 < self.report.agents == self.report.confirmed
 
     def tick(self, now: Micros) -> list[Effect]:
         """Send the request, if that is due."""

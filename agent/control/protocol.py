@@ -58,7 +58,8 @@ class JobList(Request, frozen=True, tag=True):
 
 
 class JobWatch(Request, frozen=True, tag=True):
-    """A job's windows as they are published. Answers: `Versions`, `Published`, `NewVersion`, `Note`, until it disconnects."""
+    """A job's windows as they are published. Answers: `Versions`, `Published`, `NewVersion` and `Note`, until the command
+    disconnects; of a trial: until it ends, then `Done`."""
 
     name: Name
 
@@ -163,10 +164,14 @@ class JobHeld(Answer, frozen=True, tag=True):
 
 
 class Changed(Answer, frozen=True, tag=True):
-    """The job's last version is in force from `from_us` on. took_us: from the request until this agent knew that."""
+    """The job's last version is in force from `from_us` on. took_us: from the request until this agent knew that all of the job's
+    `agents` have confirmed it; or if not all have, that it is in force. missing: why some of the others have not, by name."""
 
     from_us: int
     took_us: int
+    agents: int = 0
+    confirmed: int = 0
+    missing: tuple[tuple[str, str], ...] = ()
 
 
 class Refused(Answer, frozen=True, tag=True):
@@ -199,7 +204,7 @@ class JobLine(msgspec.Struct, frozen=True):
     windows. label: of the folder of job files that started it."""
 
     name: str
-    state: str  # "running", "failing" or "stopped"
+    state: str  # "running", "failing", "finishing" or "stopped"
     number: int
     source: str
     version: str
@@ -236,7 +241,7 @@ class NewVersion(Answer, frozen=True, tag=True):
 
 
 class Note(Answer, frozen=True, tag=True):
-    """Something about the job that its watchers should know."""
+    """What the job's watchers should know: who cannot run it; that it was stopped, or started again."""
 
     text: str
 
@@ -315,7 +320,8 @@ class Cost(msgspec.Struct, frozen=True):
 
 class Status(Answer, frozen=True, tag=True):
     """me: id of the agent that was asked. not_asked: members beyond the number that one status asks. problems: what is
-    wrong and what to do, a line each. costs: of all jobs, the most expensive first."""
+    wrong and what to do, a line each. costs: of all jobs, the most expensive first. finishing: names of jobs that end when
+    their windows are final."""
 
     me: str
     members: tuple[Member, ...]
@@ -323,6 +329,7 @@ class Status(Answer, frozen=True, tag=True):
     not_asked: int = 0
     trials: tuple[TrialLine, ...] = ()
     costs: tuple[Cost, ...] = ()
+    finishing: tuple[str, ...] = ()
 
 
 class AuditLine(msgspec.Struct, frozen=True):

@@ -12,19 +12,21 @@ from typing import Any, Protocol
 from elf.agent.config.names import unknown_job
 from elf.agent.control import protocol as w
 from elf.agent.control.audit import AuditList, Request, lines_of
-from elf.agent.control.changing import ANSWERS_US, NewLines, Submission, in_force
+from elf.agent.control.changing import ANSWERS_US, CONFIRMS_US, NewLines, Submission, in_force
 from elf.agent.control.columns import held_columns
 from elf.agent.control.fleet import held_features, unable_in
 from elf.agent.control.follow import Watcher
 from elf.agent.control.gathering import InMemory, PartStore
 from elf.agent.control.revoked_jobs import revoked_text
 from elf.agent.control.status import (
+    LATE,
     MEMBERS_MAX,
     TREE_MAX,
     estimates_of,
     failures_of,
     name_of,
     nodes_to_ask,
+    reasons,
     sinks_of,
     status_of,
     tree_of,
@@ -73,6 +75,7 @@ LOOK_FOR_JOB_S = 0.05
 FAILURES_S_MAX = 0.5
 """How long a list of jobs waits for the agents' reports."""
 OUT_OF_DATE = "signed for an earlier term of the job's master; a command signs such a change again"
+LOOK_FOR_START_S = 0.25
 LOOK_S = 1.0
 """How soon a watch notices that its job was stopped."""
 
@@ -246,7 +249,7 @@ class ControlService:
         except PeerError as error:
             self._audit.unsigned(None)
             raise UsageError(str(error)) from error
-        if self._directory.accepts(item):
+        if JobItems(self._directory, spec.id).accepts(item):
             return spec
         refusal = self._host.refusal(item)
         if refusal is not None and refusal.reason == "jobs":
@@ -272,23 +275,50 @@ class ControlService:
                 if self._spec(spec.name).stopped:
                     raise UsageError(f"job {spec.name} was stopped meanwhile; nothing was changed")
                 await self._drive(exchange)
+            report = submission.report
+            if report is None:
+                raise ElfError(
+                    f"no agent that serves job {spec.name} has answered within {ANSWERS_US / 1e6:.0f} s; see elf job history "
+                    f"{spec.name} for whether the change was taken"
+                )
+            for each in (item,) if report.taken else report.items:
+                self._host.submit(each)
+            if not report.taken:
+                is_old = any(change.former == report.version for change in spec.changes[-1:])
+                request.refused(
+                    OUT_OF_DATE
+                    if is_old
+                    else f"another change came first: the job has version {report.version}"
+                )
+                return w.Refused(report.version, report.next)
+            request.taken()
+            from_us = await in_force(self._directory, spec)
+            return await self._confirmed(spec, from_us, began_us, exchange, submission)
+
+    async def _confirmed(
+        self, spec: JobSpec, from_us: int, began_us: int, exchange: Exchange, submission: Submission
+    ) -> w.Changed:
+        """The answer to a change that is in force, once all agents have confirmed it, or those that have not are named: it waits
+        for them only while one of them says that it works."""
+        took_us = self._host.clock_us() - began_us
+        missing: tuple[tuple[str, str], ...] = ()
+        while self._host.clock_us() < began_us + ANSWERS_US:
+            submission.confirm()
+            until_us = self._host.clock_us() + CONFIRMS_US + 2 * self._host.node.parameters.flush_us
+            while not submission.is_confirmed and self._host.clock_us() < until_us:
+                await self._drive(exchange)
+            if submission.is_confirmed or submission.report is None:
+                break
+            survey = await self._surveyed(submission.report.missing)
+            missing = reasons(spec.id, submission.report.missing, survey, dict(self.adverts()))
+            if all(reason != LATE for _, reason in missing):
+                break
         report = submission.report
-        if report is None:
-            raise ElfError(
-                f"no agent that serves job {spec.name} has answered within {ANSWERS_US / 1e6:.0f} s; see elf job history "
-                f"{spec.name} for whether the change was taken"
-            )
-        for each in (item,) if report.taken else report.items:
-            self._host.submit(each)
-        if not report.taken:
-            is_old = any(change.former == report.version for change in spec.changes[-1:])
-            request.refused(
-                OUT_OF_DATE if is_old else f"another change came first: the job has version {report.version}"
-            )
-            return w.Refused(report.version, report.next)
-        request.taken()
-        from_us = await in_force(self._directory, spec)
-        return w.Changed(from_us, max(0, self._host.clock_us() - began_us))
+        if report is None or not report.agents:
+            return w.Changed(from_us, max(0, took_us))
+        if report.confirmed == report.agents:
+            took_us, missing = self._host.clock_us() - began_us, ()
+        return w.Changed(from_us, max(0, took_us), report.agents, report.confirmed, missing)
 
     def _revoke(self, items: Sequence[Item]) -> w.Done:
         """Raises UsageError for an item that the mesh's authority has not signed."""
@@ -303,8 +333,13 @@ class ControlService:
 
     async def _health(self) -> Survey[StatusReport]:
         """The reports of agents that answer in time. No agent is asked while no job runs."""
-        node, number = self._host.node, next(self._numbers)
-        asked = nodes_to_ask(node, dict(self.adverts())) if self._running() else ()
+        return await self._surveyed(
+            nodes_to_ask(self._host.node, dict(self.adverts())) if self._running() else ()
+        )
+
+    async def _surveyed(self, asked: Sequence[NodeId]) -> Survey[StatusReport]:
+        """The reports of those agents, as far as they answer in time."""
+        number = next(self._numbers)
         survey: Survey[StatusReport] = Survey(StatusRequest(number), asked, MEMBERS_MAX)
         with suppress(TimeoutError):
             async with asyncio.timeout(FAILURES_S_MAX):
@@ -327,10 +362,10 @@ class ControlService:
         ballot = self._directory.get("ballot", spec.id)
         master = node_of(ballot_of(ballot)) if ballot is not None else b""
         served_by = name_of(master, adverts.get(master)) if master else ""
-        last = spec.versions[-1]
+        last, state = spec.query, "failing" if failing else "finishing" if spec.is_finishing else "running"
         return w.JobLine(
             spec.name,
-            "stopped" if spec.stopped else "failing" if failing else "running",
+            "stopped" if spec.stopped else state,
             spec.number,
             spec.source,
             last.digest,
@@ -352,8 +387,25 @@ class ControlService:
     # Windows.
 
     async def _watch(self, name: str) -> AsyncGenerator[w.Answer, None]:
-        """The job's windows, until it is stopped."""
+        """The job's windows, from each of its starts to its end. Of a trial, until it ends."""
         await self._wait_for_job(name)
+        while True:
+            if not self._has_ended(self._spec(name)):
+                async for answer in self._watch_life(name):
+                    yield answer
+            spec = self._spec(name)
+            if spec.trial is not None:
+                over = JobItems(self._directory, spec.id).over(spec)
+                why = f": {over.text}" if over is not None else ""
+                yield w.Done(f"the trial of job {spec.trial.of} has ended{why}")
+                return
+            yield w.Note(f"job {name} was stopped; this waits for its next start")
+            while self._has_ended(self._spec(name)):
+                await asyncio.sleep(LOOK_FOR_START_S)
+            yield w.Note(f"job {name} was started again")
+
+    async def _watch_life(self, name: str) -> AsyncGenerator[w.Answer, None]:
+        """The job's windows, until it has ended."""
         job, sent = self._spec(name).id, set[str]()
         number = next(self._numbers)
         changes = NewLines(self._directory, job)
@@ -376,14 +428,6 @@ class ControlService:
                             yield w.Published(decompress(part, PAYLOAD_BYTES_MAX), more=at < len(parts))
                         if not parts:
                             yield w.Published(encode(put))
-        yield w.Done(self._end_of(self._spec(name)))
-
-    def _end_of(self, spec: JobSpec) -> str:
-        """How a job has ended, as a line of text."""
-        if spec.trial is None:
-            return f"job {spec.name} was stopped"
-        over = JobItems(self._directory, spec.id).over(spec)
-        return f"the trial of job {spec.trial.of} has ended{f': {over.text}' if over is not None else ''}"
 
     def _plans(self, job: JobId) -> dict[str, bytes]:
         item = self._directory.get("job", job)
@@ -398,7 +442,8 @@ class ControlService:
         await self._ask_all(number, survey)
         jobs = self.jobs()
         names = {spec.id: spec.name for spec in jobs}
-        return status_of(node, adverts, survey, names, self._trials(jobs), self._job_problems(jobs))
+        about = self._trials(jobs), self._job_problems(jobs), self._finishing(jobs)
+        return status_of(node, adverts, survey, names, *about)
 
     def _job_problems(self, jobs: Sequence[JobSpec]) -> list[str]:
         """What is wrong with jobs, and what to do."""
@@ -418,6 +463,9 @@ class ControlService:
             and not self._has_ended(spec)
             and spec.versions[-1].digest != trial.version
         )
+
+    def _finishing(self, jobs: Sequence[JobSpec]) -> tuple[str, ...]:
+        return tuple(sorted(spec.name for spec in jobs if spec.is_finishing)[:NAMES_MAX])
 
     async def _estimates(self, plan: bytes) -> w.Estimates:
         """Raises UsageError for bytes that are no plan."""

@@ -52,6 +52,7 @@ def status_of(
     jobs: Mapping[JobId, str] = MappingProxyType({}),
     trials: tuple[TrialLine, ...] = (),
     job_problems: Sequence[str] = (),
+    finishing: tuple[str, ...] = (),
 ) -> Status:
     """The status of all members after a survey. jobs: names. trials: those that run. job_problems: what is
     wrong with jobs."""
@@ -60,10 +61,8 @@ def status_of(
     members = [_member(node, each, adverts.get(each), survey, each in near) for each in nodes]
     members.sort(key=lambda member: (member.name, member.id))
     problems = [*_failing(adverts, survey, jobs), *job_problems, *_problems(node, adverts, survey, members)]
-    costs = costs_of(survey, jobs)
-    return Status(
-        node.id.hex(), tuple(members), tuple(problems[:PROBLEMS_MAX]), survey.left_out, trials, costs
-    )
+    about = survey.left_out, trials, costs_of(survey, jobs), finishing
+    return Status(node.id.hex(), tuple(members), tuple(problems[:PROBLEMS_MAX]), *about)
 
 
 def costs_of(survey: Survey[StatusReport], jobs: Mapping[JobId, str]) -> tuple[Cost, ...]:
@@ -210,6 +209,32 @@ def estimates_of(
             made = survey.answers[node][0]
             about = (made.read_bytes, made.lines, made.span_us, made.groups, made.sent_bytes, made.problem)
             yield AgentEstimate(adverts[node].name, *about)
+
+
+LATE = "it has yet to report under it"
+
+
+def reasons(
+    job: JobId,
+    missing: Sequence[NodeId],
+    survey: Survey[StatusReport],
+    adverts: Mapping[NodeId, AgentAdvert],
+) -> tuple[tuple[str, str], ...]:
+    """Agents that have not confirmed a change, by name, and why, as far as they say."""
+    failing = {failure.agent: failure.text for failure in failures_of(adverts, survey).get(job, [])}
+    found = []
+    for node in missing:
+        name, answer = name_of(node, adverts.get(node)), survey.answers.get(node)
+        reason = failing.get(name, LATE)
+        if answer is None:
+            reason = "it does not answer"
+        elif name not in failing:
+            report, asked_us, heard_us = answer
+            skew_us = report.clock_us - (asked_us + heard_us) // 2
+            if abs(skew_us) > SKEW_US_MAX + (heard_us - asked_us) // 2:
+                reason = f"its clock is {abs(skew_us) / 1e6:.1f} s {'ahead of' if skew_us > 0 else 'behind'} this agent's"
+        found.append((name, reason))
+    return tuple(found)
 
 
 def untimed_of(survey: Survey[StatusReport]) -> dict[JobId, int]:

@@ -25,6 +25,7 @@ from elf.agent.node.term import Term
 from elf.agent.node.timers import Timed
 from elf.cbt.budget import Budget
 from elf.jobmaster.directory.directory import UNBELIEVED, Directory
+from elf.jobmaster.directory.ending import ended
 from elf.jobmaster.directory.job_items import JobItems
 from elf.jobmaster.directory.job_spec import JobSpec, ballot_item, decode_job, is_another_trial
 from elf.jobmaster.directory.known_schedule import schedule_item
@@ -275,7 +276,8 @@ class JobSeat:
         self._continue_from(former)
         if self.worker is not None:
             self.worker.end()
-        self.is_stopped, self.master, self.cores, self._flow = True, None, (), ()
+        self.is_stopped, self.master = True, None
+        self.cores = self._flow = self._awake = ()
         if isinstance(state, JobState):
             state.close()
 
@@ -403,14 +405,16 @@ class JobSeat:
             text = "a change of a job that came through this agent is ignored: its signature is not valid"
             return [Notice(UNBELIEVED, text, source)]
         amendments = self.master.amendments
-        is_taken = amendments.judge(decode_job(message.item))
+        spec = decode_job(message.item)
+        is_taken = amendments.judge(spec)
         if is_taken is None:
             return []
         present = self._held.item()
         if is_taken:
             self._items.append(message.item)
         items = (present,) if present is not None and not is_taken else ()
-        about = is_taken, amendments.next_number, amendments.version, items
+        confirmed = amendments.confirmations(spec) if is_taken else (0, 0, ())
+        about = is_taken, amendments.next_number, amendments.version, items, *confirmed
         return [Send(source, c.ChangeReport(self.job, message.number, *about))]
 
     def _note_ballot(self, ballot: Ballot, now: int) -> list[Effect]:
@@ -453,6 +457,8 @@ class JobSeat:
         """Changes of the master, and of this node's place in the tree."""
         if self.master is not None and self.master.fence is not None:
             effects += self._note_ballot(self.master.fence, now)  # a sink serves another master
+        if self.master is not None and self.master.take_end():
+            self._items.append(ended(self.spec))
         if self.succession.news:
             self._from_succession(now, effects)
         changes = self.tree.take_changes()

@@ -1,4 +1,5 @@
-"""Operators who change jobs in a simulation, as `elf job update` and `elf job rollback` do, and the rule for what masters take.
+"""Operators who change and stop jobs in a simulation, as `elf job update`, `rollback` and `stop` do, and the rule for what
+masters take.
 
 An operator asks the agent of a host, whose directory says which version the job has. The agent sends the change to the job's
 master, repeatedly. If it is refused, the operator makes it again from what the master told; one who expects a version gives up
@@ -15,7 +16,6 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import partial
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -23,23 +23,22 @@ from elf.agent.control.audit import AuditList, Request
 from elf.agent.control.changing import Submission
 from elf.agent.simulator.checks.oracle import Violation
 from elf.agent.simulator.mesh import Mesh, version_of
+from elf.agent.simulator.scenario.scenario import Change, Revoke, Stop
 from elf.agent.simulator.signing import operator, revocation
 from elf.agent.simulator.world.places import EPOCH_US, Actor
 from elf.errors import UsageError
 from elf.jobmaster.directory.audit import SLOTS, agent_of, decode_audited
 from elf.jobmaster.directory.changes import next_spec_number, rank_of
 from elf.jobmaster.directory.directory import Directory
+from elf.jobmaster.directory.ending import end_of, finishing, stopped
 from elf.jobmaster.directory.job_items import JobItems
-from elf.jobmaster.directory.job_spec import JobSpec, Version, decode_job
+from elf.jobmaster.directory.job_spec import END, JobSpec, Version, decode_job
 from elf.jobmaster.directory.versions import changed
 from elf.jobmaster.log.entries import AnyEntry, ControlEntry, SpecRank
 from elf.jobmaster.log.job_state import JobState
 from elf.srt.messages.changes import ChangeReport
 from elf.srt.messages.ids import JobId, NodeId
 from elf.srt.messages.messages import Item, Message
-
-if TYPE_CHECKING:
-    from elf.agent.simulator.scenario.scenario import Change, Revoke
 
 WAITS_US = 500_000
 """If no agent can take a job's change, the operator tries again after this."""
@@ -51,10 +50,10 @@ TERM_BITS = 16
 
 
 class _Asking(msgspec.Struct):
-    """An operator who waits for a verdict. life: of the host's agent; number: of the request in it. expected: the version that
-    the job must have, or ""."""
+    """An operator who waits for a verdict. life: of the host's agent; number: of the request in it. version: that the job is to
+    have; `END` to stop it. expected: the version that the job must have, or ""."""
 
-    fault: Change
+    fault: Change | Stop
     host: Actor
     life: int
     number: int
@@ -90,9 +89,11 @@ class _Host:
 
 
 class Operators:
-    """All operators of a run. taken, refused: how many changes; outrun: those whose operators expected another version."""
+    """All operators of a run. taken, refused: how many changes; outrun: those whose operators expected another version.
+    finishing: of each job that finishes or has finished, the spec with its end."""
 
     def __init__(self, mesh: Mesh) -> None:
+        self.finishing: dict[JobId, JobSpec] = {}
         self.taken = self.refused = self.outrun = 0
         self._mesh = mesh
         self._asking: list[_Asking] = []
@@ -104,7 +105,7 @@ class Operators:
 
     # Asking.
 
-    def change(self, fault: Change) -> None:
+    def change(self, fault: Change | Stop) -> None:
         """Ask the host of the fault, or the next one that runs and knows the job."""
         mesh, job = self._mesh, self._mesh.specs[fault.job].id
         for step in range(len(mesh.hosts)):
@@ -114,12 +115,19 @@ class Operators:
                 return
         mesh.world.at(mesh.world.now_us + WAITS_US, partial(self.change, fault))
 
-    def _begin(self, fault: Change, host: Actor) -> None:
+    def _begin(self, fault: Change | Stop, host: Actor) -> None:
         spec = self._present(fault.job, host)
-        if spec is None:
+        if spec is None or spec.stopped:
+            return
+        if isinstance(fault, Stop) and fault.at_once:
+            number = next_spec_number(self._held(fault.job, host).ballot(), spec.number)
+            self._mesh.world.start_job(host, stopped(spec, number))
+            return
+        if spec.is_finishing:
             return
         self._numbers += 1
-        version, expected = self._version(fault, spec), spec.versions[-1].digest if fault.expects else ""
+        version = end_of(spec.versions[-1]) if isinstance(fault, Stop) else self._version(fault, spec)
+        expected = spec.versions[-1].digest if isinstance(fault, Change) and fault.expects else ""
         each = _Asking(fault, host, host.life, self._numbers, version, expected)
         self._asking.append(each)
         self._ask(each, None)
@@ -147,19 +155,22 @@ class Operators:
         """Make the change of the version that is in force, as far as the operator knows, and sign it."""
         world, spec = self._mesh.world, self._present(each.fault.job, each.host)
         held = self._held(each.fault.job, each.host)
-        if spec is None or each.tries >= TRIES_MAX:
+        if spec is None or spec.stopped or each.tries >= TRIES_MAX:
             self._asking.remove(each)
             return
         number, former = next_spec_number(held.ballot(), spec.number), spec.versions[-1].digest
         if refused is not None:
             number, former = max(number, refused.next), refused.version
-        if (each.expected and former != each.expected) or former == each.version.digest:
+        if (each.expected and former != each.expected) or former in (each.version.digest, END):
             self.outrun += former != each.version.digest
             self._asking.remove(each)
             return
-        now_us = EPOCH_US + world.now_us
+        about = EPOCH_US + world.now_us, held.schedule(), number, former
         try:
-            made = changed(spec, each.version, each.fault.mode, now_us, held.schedule(), number, former)
+            if isinstance(each.fault, Stop):
+                made = finishing(spec, *about)
+            else:
+                made = changed(spec, each.version, each.fault.mode, *about)
         except UsageError:  # too many versions
             self._asking.remove(each)
             return
@@ -195,6 +206,8 @@ class Operators:
             self.taken += 1
             self._asking.remove(each)
             self._check_place(each.spec)
+            if each.spec.is_finishing:
+                self.finishing[each.spec.id] = each.spec
             self._mesh.world.start_job(each.host, each.spec)
             return
         self.refused += 1

@@ -26,15 +26,18 @@ from elf.agent.simulator.scenario import scenario as s
 from elf.agent.simulator.world.disk import Disk
 from elf.agent.simulator.world.places import EPOCH_US, Actor
 from elf.jobmaster.directory.changes import rank_of
-from elf.jobmaster.directory.job_spec import JobSpec, decode_job
+from elf.jobmaster.directory.ending import stopped
+from elf.jobmaster.directory.job_spec import END, JobSpec, decode_job
 from elf.jobmaster.directory.versions import with_shared_plans
 from elf.jobmaster.log.job_state import JobState
 from elf.jobmaster.log.schedule import AFTER_ALL, Shape, plan_of
-from elf.srt.messages.ids import NodeId
+from elf.srt.messages.ids import JobId, NodeId
 from elf.srt.messages.messages import Frame, Message
 
 SETTLE_US = 2_000_000
 """Windows that are found exact must still be exact after this."""
+ENDS_US = 20_000
+"""How often the log of a job that is finishing is looked at."""
 
 
 class Outcome(msgspec.Struct, kw_only=True):
@@ -89,6 +92,7 @@ class Run(Mesh):
         self.messages: Counter[str] = Counter()
         self._leaving: set[NodeId] = set()
         self._trace = blake2b(digest_size=16)
+        self._ends: dict[JobId, tuple[Log, int]] = {}
         self.doubles = Doubles(self)
         self.make_jobs()
         self.oracle.gone |= set(scenario.older)
@@ -137,10 +141,12 @@ class Run(Mesh):
 
     def _unfinished(self) -> str:
         for spec in self.specs:
-            if spec.has_ended(EPOCH_US + self.world.now_us):
-                if wrong := self.invariants.remains(spec.id):
+            if self._newest(spec).has_ended(EPOCH_US + self.world.now_us):
+                if wrong := self.invariants.remains(spec.id) or self._unfinished_at_end(spec):
                     return wrong
                 continue
+            if self._newest(spec).is_finishing:
+                return f"job {spec.name} is finishing, and has not ended"
             wrong = self.invariants.unrest(spec.id)
             if wrong:
                 return wrong
@@ -154,6 +160,32 @@ class Run(Mesh):
                 if wrong:
                     return wrong
         return self.operators.unrest()
+
+    def _watch_end(self, job: JobId) -> None:
+        """Keep what the log of a job that is finishing says, as long as there is one: with the job's end it is gone."""
+        masters = self.invariants.masters(job)
+        spec = next(each for each in self.specs if each.id == job)
+        if masters and (schedule := self._state(spec).schedule) and schedule[-1].version == END:
+            self._ends[job] = self._log(spec), self.world.now_us
+        if not self._newest(spec).stopped:
+            self.world.at(self.world.now_us + ENDS_US, partial(self._watch_end, job))
+        elif job in self._ends:
+            self._ends[job] = self._ends[job][0], self.world.now_us
+
+    def _unfinished_at_end(self, spec: JobSpec) -> str:
+        """The first error in the last windows of a job that has ended with all windows final; "" if it was stopped at once."""
+        last, newest = self.operators.finishing.get(spec.id), self._newest(spec)
+        if last is None or newest != stopped(last, last.number):
+            return ""
+        if spec.id not in self._ends:
+            return f"job {spec.name} has ended, and no log had its end"
+        log, ended_us = self._ends[spec.id]
+        # A master that finds no log begins one in which the line is where the operator asked for it.
+        asked_us = min(last.line_us, log.schedule[-1].from_us) - max(0, *self.scenario.skews)
+        if EPOCH_US + ended_us >= asked_us + spec.lateness_us + spec.keep_us:
+            return ""  # it did not wait any longer
+        wrong = (self.oracle.unfinished_at_end(log, ended_us, sink) for sink in self.sinks)
+        return next(filter(None, wrong), "")
 
     def _not_in_force(self, spec: JobSpec) -> str:
         """Why the newest version is not in force; "" if it is, or if only the log has its change."""
@@ -268,11 +300,16 @@ class Run(Mesh):
                 return
         self.world.at(self.world.now_us + WAITS_US, partial(self._submit, host, spec))
 
-    def _change(self, fault: s.Change) -> None:
-        if not fault.rival:
+    def _change(self, fault: s.Change | s.Stop) -> None:
+        if isinstance(fault, s.Stop) or not fault.rival:
             self.operators.change(fault)
+            if isinstance(fault, s.Stop) and not fault.at_once:
+                self._watch_end(self.specs[fault.job].id)
             return
-        self.specs[fault.job] = self._newest(self.specs[fault.job])
+        newest = self._newest(self.specs[fault.job])
+        if newest.stopped or newest.is_finishing:
+            return
+        self.specs[fault.job] = newest
         specs = [self._next_spec(fault, rival) for rival in range(2)]
         self.specs[fault.job] = max(specs, key=rank_of)
         for step, spec in enumerate(specs):

@@ -161,6 +161,11 @@ class Watchers:
             sending.chunks.nbytes + sending.chunks.held_bytes for sending in each if sending is not None
         )
 
+    @property
+    def are_served(self) -> bool:
+        """Whether every watcher has acknowledged all windows that it should have."""
+        return not any(each.flight or each.owed or each.sending for each in self._watchers.values())
+
     def watch(self, message: Watch, now: int) -> tuple[bool, list[Effect]]:
         """Register or renew a watcher. Returns whether it is new: then open windows should be published soon."""
         to, number = message.watcher, message.number

@@ -47,6 +47,10 @@ class Version(msgspec.Struct, frozen=True, array_like=True, gc=False):
     text: Annotated[str, Meta(max_length=64 << 10)]
 
 
+END = "end"
+"""In place of a digest: the version, the last of a job, that takes no line (`elf.jobmaster.directory.ending`)."""
+SIGNATURE_BYTES_MAX = 4 << 10
+
 CHANGES_MAX = 64
 """Changes of a job that its spec remembers: 3 KiB."""
 
@@ -87,7 +91,8 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     request begins end it by default after a minute at most. keep_us: how long final panes are retained for revisions. The
     default is an hour: 360 panes of ten seconds, and longer than an upgrade of a host. since_us: older lines are not part of
     the job. emit_us: the interval at which open windows are published; 0: the mesh's. label: of the folder of job files that
-    started the job; "": a command did. trial: the job tries a change of another one. limits: of what it may cost each agent.
+    started the job; "": a command did. trial: the job tries a change of another one. limits: of what it may cost each agent. end:
+    of a job that is finishing, the operator's signature of the spec that ends it.
     """
 
     name: Name
@@ -106,6 +111,17 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     label: Annotated[str, Meta(max_length=64)] = ""
     trial: Trial | None = None
     limits: Limits = NO_LIMITS
+    end: Annotated[bytes, Meta(max_length=SIGNATURE_BYTES_MAX)] = b""
+
+    @property
+    def is_finishing(self) -> bool:
+        """Whether the job was asked to stop, and ends when its last windows are final."""
+        return not self.stopped and self.versions[-1].digest == END
+
+    @property
+    def query(self) -> Version:
+        """The version whose query the job has: the last one, or of a job that is finishing the one before its end."""
+        return self.whole[-2] if self.is_finishing else self.versions[-1]
 
     @property
     def whole(self) -> tuple[Version, ...]:
@@ -232,6 +248,10 @@ def decode_job(item: Item) -> JobSpec:
     digests = [version.digest for version in spec.versions]
     if len(set(digests)) != len(digests):
         raise PeerError(f"directory: job {spec.name!r} names a version twice; the item is ignored")
+    if END in digests and (len(digests) == 1 or not spec.is_finishing):
+        raise PeerError(
+            f"directory: job {spec.name!r} has an end that is not its last version; the item is ignored"
+        )
     if spec.needs <= known():  # otherwise this agent takes no part, and only passes the item on
         whole(tuple(map(astuple, spec.versions)))
     return spec

@@ -32,14 +32,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from elf.jobmaster.directory.changes import next_boundary, next_spec_number, rank_of
-from elf.jobmaster.directory.job_spec import JobSpec
+from elf.jobmaster.directory.job_spec import END, JobSpec
 from elf.jobmaster.directory.known_schedule import KnownSchedule
 from elf.jobmaster.directory.versions import has_change
-from elf.jobmaster.log.entries import NO_LANE, ControlEntry, SpecRank
+from elf.jobmaster.log.entries import NO_LANE, Accept, ControlEntry
 from elf.jobmaster.log.job_state import JobState
-from elf.jobmaster.log.schedule import counts_alike, lane_from, next_number, number_of, plan_of
+from elf.jobmaster.log.schedule import AFTER_ALL, counts_alike, lane_from, next_number, number_of, plan_of
 from elf.jobmaster.master.proposals import Proposals
 from elf.jobmaster.master.publication import Publication
+from elf.srt.messages.changes import MISSING_MAX
+from elf.srt.messages.ids import NodeId
 from elf.srt.messages.messages import Ballot, Control, Line, Micros, Schedule
 
 SHIFT_US_MAX = 5_000_000
@@ -73,6 +75,7 @@ class Amendments:
         self._index = 0  # index of a CONTROL that is proposed and not committed, or 0
         self._controls: list[Control] = []
         self._known_schedule = known_schedule
+        self._confirmed: set[NodeId] = set()  # agents that have reported under the log's schedule
         self._judged = 0  # the number of the last change that was judged
         self._is_news = bool(state.schedule)  # the log's schedule has yet to be reported to the directory
         self._repeat_us = repeat_us
@@ -85,10 +88,10 @@ class Amendments:
         return bool(self._index)
 
     def spec_changed(self, spec: JobSpec) -> bool:
-        """The directory has another spec. Returns whether it is newer, or an earlier one: a directory goes back if newer ones are
-        void."""
-        rank: SpecRank = rank_of(spec)
-        if rank <= self.rank and rank >= rank_of(self.spec):
+        """The directory has another spec. Returns whether it is newer, or the one that the log has already, or an earlier one: a
+        directory goes back if newer ones are void."""
+        rank, held = rank_of(spec), rank_of(self.spec)
+        if rank == held or held < rank < self.rank:
             return False
         self.rank, self.spec = max(rank, self.rank), spec
         return True
@@ -123,9 +126,28 @@ class Amendments:
         return is_next
 
     def is_next(self, spec: JobSpec) -> bool:
-        """Rule Order*: a change is taken only if it has the next number of this master's, and names the version in force."""
+        """Rule Order*: a change is taken only if it has the next number of this master's, and names the version in force. None is
+        after the job's end."""
         former = spec.changes[-1].former if spec.changes else ""
-        return (spec.number, former) == (self.next_number, self.version)
+        return (spec.number, former) == (self.next_number, self.version) and former != END
+
+    def note(self, entry: Accept) -> None:
+        """Agents confirm a schedule by the first delta that they cut under it and that is in the log. O(contributions) until all
+        have."""
+        is_present = entry.schedule >= number_of(self._state.schedule)
+        if is_present and len(self._confirmed) < len(self._state.positions.roster):
+            self._confirmed.update(worker for worker, _, _ in entry.contributions)
+
+    def confirmations(self, spec: JobSpec) -> tuple[int, int, tuple[NodeId, ...]]:
+        """How many agents the job expects, how many of them have confirmed that change, and some of those that have not; 0, 0, ()
+        while it is not in force. O(roster)."""
+        schedule = self._state.schedule
+        if self._state.spec < rank_of(spec) or schedule[-1].version != spec.versions[-1].digest:
+            return 0, 0, ()
+        members = self._state.positions.roster.items()
+        expected = {worker for worker, member in members if member.until_us == AFTER_ALL}
+        missing = sorted(expected - self._confirmed)
+        return len(expected), len(expected) - len(missing), tuple(missing[:MISSING_MAX])
 
     def propose_due(self, now: int) -> None:
         """Propose the next change, if one is due and the log has room."""
@@ -232,6 +254,7 @@ class Amendments:
             self._index = 0
         self._is_news = True
         self._repeats = REPEATS
+        self._confirmed.clear()
 
     def take_news(self) -> Schedule:
         """The log's schedule, once when this master begins and once after each change; () for a job that was never changed."""

@@ -5,8 +5,8 @@ The machine in one sentence: bundles, hellos, specs and time go in; entries for 
 depend on them (commits, welcomes, multicasts, windows) come out only when the log has them.
 
 Its parts are separate modules: proposed entries (`proposals`), which bundles are accepted (`intake`), the expected workers
-(`roster`), changes of the job (`amendments`), windows (`publication`), their delivery to sinks (`outbox`). This module connects
-them.
+(`roster`), changes of the job (`amendments`), its end (`finish`), windows (`publication`), their delivery to sinks (`outbox`).
+This module connects them.
 
 Invariant (`check`): `ahead` is `state` plus the proposed entries; and those of the parts.
 
@@ -31,6 +31,7 @@ from elf.jobmaster.log.handover import Unshared
 from elf.jobmaster.log.job_state import JobState, WindowKey
 from elf.jobmaster.master.amendments import Amendments
 from elf.jobmaster.master.emission import Emission
+from elf.jobmaster.master.finish import Finish
 from elf.jobmaster.master.intake import Intake
 from elf.jobmaster.master.proposals import ROOM_KEPT, Proposals
 from elf.jobmaster.master.publication import Publication
@@ -116,6 +117,9 @@ class Master:
             is_void,
         )
         self._signer = signer
+        self._finish = Finish(
+            state, self.roster, self.publication, self.outbox, self.watchers, self._has_ledgers, parameters
+        )
         self.unshared = unshared or Unshared.by(parameters)
         self.unshared.begin(state.positions)
         self._losses = losses
@@ -178,6 +182,7 @@ class Master:
                 self._emission.hurry(now, self._emit_us)
             self._out += self.unshared.keep(entry, self._losses(), now)
             self.publication.accepted(index, entry)
+            self.amendments.note(entry)
             if entry.promises:
                 self.roster.reported(entry.contributions)
         elif isinstance(entry, Final):
@@ -257,6 +262,11 @@ class Master:
         """The log's schedule for the directory, once after each change; () if it has not changed."""
         return self.amendments.take_news()
 
+    def take_end(self) -> bool:
+        """Whether the job was finishing, and has come to its end; once each time that this is found."""
+        has_come, self._finish.has_come = self._finish.has_come, False
+        return has_come
+
     # ---- windows ----
 
     def _look_again(self, now: int) -> None:
@@ -270,7 +280,7 @@ class Master:
         self._emission.emitted(now, self._wants_open)
         self.roster.look_again()
         if not self.amendments.is_under_way and self.log.has_room and self.roster.is_complete:
-            self.publication.has_ledgers = self.outbox.has_ledgers and not self._ledgers
+            self.publication.has_ledgers = self._has_ledgers()
             due, opened = self.publication.emit(
                 now, self.roster.has_majority(), self.log.room() - ROOM_KEPT, self._wants_open
             )
@@ -321,7 +331,7 @@ class Master:
     def _retire(self) -> None:
         """Propose Retire in steps of a sixteenth of retention: an entry for each pane would cost as much as the panes. Proposed
         lines are published first: after Retire they would be in no window, and would not be counted as late."""
-        self.publication.has_ledgers = self.outbox.has_ledgers and not self._ledgers
+        self.publication.has_ledgers = self._has_ledgers()
         least = self.ahead.retained_us + self.spec.keep_us // 16 + 1
         before = self.publication.retire_at(self.outbox.oldest_us)
         if (
@@ -366,6 +376,10 @@ class Master:
             self.log.when_committed(self._compare_ledger, source, entries)
         self._look_again(now)
         return self._end(now)
+
+    def _has_ledgers(self) -> bool:
+        """Whether every sink has reported its ledger, and the windows that differ there are known."""
+        return self.outbox.has_ledgers and not self._ledgers
 
     def _compare_ledger(self, source: NodeId, entries: Sequence[tuple[WindowKey, Revision, int]]) -> None:
         self._ledgers -= 1
@@ -417,6 +431,7 @@ class Master:
             self._read_at = None
         self._out += self.watchers.tick(now)
         self.amendments.tick(now)
+        self._finish.tick(self.spec, now)
         if self._is_time(self._forget_at, now, self.roster.eviction.look_us):
             self._forget_at = now + self.roster.eviction.look_us
             self.roster.evict_silent(now)
@@ -437,6 +452,7 @@ class Master:
             self._emission.at,
             self._read_at,
             self.amendments.deadline,
+            self._finish.deadline,
             self._forget_at,
             self.intake.parking.deadline,
             self.outbox.deadline(),

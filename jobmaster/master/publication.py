@@ -21,6 +21,7 @@ from typing import Any, Literal
 
 from elf.cbt.budget import Budget
 from elf.jobmaster.delivery.outbox import LATER
+from elf.jobmaster.directory.job_spec import END
 from elf.jobmaster.log.entries import Accept, Final, Revision
 from elf.jobmaster.log.job_state import JobState, Published, WindowKey
 from elf.jobmaster.log.schedule import AFTER_ALL, BEFORE_ALL
@@ -100,8 +101,8 @@ class Publication:
         return any(at > published.at for pane, at in touched.items() if start <= pane < start + size)
 
     def touch(self, version: str, panes: Iterable[Micros]) -> None:
-        """Panes of a version changed. Later entries may have removed that version already."""
-        if version not in self.state.touched:
+        """Panes of a version changed. Later entries may have removed that version already. The job's end has no windows."""
+        if version not in self.state.touched or version == END:
             return
         shape = self.state.shape(version)
         self._unsettled.begin(version)
@@ -446,6 +447,21 @@ class Publication:
         progress = Progress(self.state, self.lateness_us)
         self._settled_us = progress.lowest - self.lateness_us
         return progress
+
+    def is_settled(self, until_us: Micros, *, with_open: bool) -> bool:
+        """Whether no worker can still report lines before that time, and every window is final with the lines and the coverage
+        that it has now. Of a query without windows, nothing is final: then, `with_open`, its lines have been published.
+        O(workers + windows)."""
+        progress = self.settle()
+        if self._pending or not progress.is_settled(until_us - 1, until_us):
+            return False
+        for version, changed in self._unsettled.changed.items():
+            if self._unsettled.of(version) if self.state.shape(version).pane_us else with_open and changed:
+                return False
+        return not any(
+            self._has_more_coverage(key, progress.of_final(*self.state.covers(*key)), is_due=True)
+            for key in self._partial
+        )
 
     def retire_at(self, unsent_us: Micros = AFTER_ALL) -> Micros | None:
         """The time before which panes and positions may be dropped: `keep_us` behind the last final window (behind all workers

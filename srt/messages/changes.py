@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from elf.srt.messages.ids import JobId
+from typing import Annotated
+
+from msgspec import Meta
+
+from elf.srt.messages.ids import JobId, NodeId
 from elf.srt.messages.messages import Count, Item, Message, ShortText
+
+MISSING_MAX = 16
+"""Agents that a report names."""
 
 
 class ChangeRequest(Message, frozen=True, array_like=True, gc=False):
@@ -16,7 +23,9 @@ class ChangeRequest(Message, frozen=True, array_like=True, gc=False):
 
 class ChangeReport(Message, frozen=True, array_like=True, gc=False):
     """The master's verdict: whether the change is taken. next, version: the number that the next change must have, and the
-    version that it must name as the one that it changes. items: the job's present item, if the change is refused."""
+    version that it must name as the one that it changes. items: the job's present item, if the change is refused. agents,
+    confirmed: once the change is in force, how many agents the job expects, and how many of them have reported under it; 0, 0
+    before. missing: some of those that have not."""
 
     job: JobId
     number: Count
@@ -24,3 +33,6 @@ class ChangeReport(Message, frozen=True, array_like=True, gc=False):
     next: Count
     version: ShortText
     items: tuple[Item, ...] = ()
+    agents: Count = 0
+    confirmed: Count = 0
+    missing: Annotated[tuple[NodeId, ...], Meta(max_length=MISSING_MAX)] = ()

@@ -222,6 +222,23 @@ def operators(seed: int) -> s.Scenario:
     return mesh(seed, faults)
 
 
+def stopping(seed: int) -> s.Scenario:
+    """An operator stops the job so that its windows are final, while others change it, agents die, and the sink is away."""
+    rng = Random(seed)
+    faults: list[s.AnyFault] = [s.Stop(at_us=rng.randint(6_000, 10_000) * MS, host=rng.randrange(6), job=0)]
+    for at, _ in times(rng, 2, SECOND):
+        faults.append(s.Change(at_us=at, host=rng.randrange(6), job=0, mode=rng.choice(("split", "next"))))
+    for at, until in times(rng, 2, 3 * SECOND):
+        faults.append(s.Crash(at_us=at, until_us=until, target="host", host=rng.randrange(6)))
+    at, until = times(rng, 1, 3 * SECOND)[0]
+    faults.append(s.SinkCrash(at_us=at, until_us=until, sink=0))
+    if rng.random() < 0.3:
+        faults.append(
+            s.Stop(at_us=rng.randint(8_000, 11_000) * MS, host=rng.randrange(6), job=0, at_once=True)
+        )
+    return mesh(seed, faults)
+
+
 def operators_apart(seed: int) -> s.Scenario:
     """Operators on both sides of a partition change the job."""
     rng = Random(seed)

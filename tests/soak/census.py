@@ -14,6 +14,7 @@ from elf.agent.simulator.mesh import EVERY, Mesh
 from elf.agent.simulator.run import Outcome, Run, simulate
 from elf.agent.simulator.scenario import scenario as s
 from elf.agent.simulator.world.places import Actor
+from elf.jobmaster.directory.job_spec import END
 from elf.jobmaster.log import entries as e
 from elf.srt.messages import changes as c
 from elf.srt.messages import messages as m
@@ -40,6 +41,7 @@ WAYS = (
     "roster: left",
     "roster: gone, with another log",
     "change: logged",
+    "change: the job's end",
     "change: read again in a lane",
     "change: taken",
     "change: refused",
@@ -136,6 +138,8 @@ class Census:
         if isinstance(entry, e.Begin):
             self.counts["log: started again after it was lost"] += job in self._begun
             self._begun.add(job)
+        elif isinstance(entry, e.ControlEntry):
+            self.counts["change: the job's end"] += entry.line.version == END
         elif isinstance(entry, e.Accept):
             for slot, (_, _, flags) in entry.contributions.items():
                 if slot[2]:
@@ -224,6 +228,8 @@ def name_of(fault: s.AnyFault) -> str:
         case s.Change():
             kind = ", back" * fault.back + ", of an expected version" * fault.expects
             return f"change{kind or f', {fault.mode}'}"
+        case s.Stop():
+            return f"stop{', at once' if fault.at_once else ''}"
         case s.Lose():
             return f"logs deleted, {fault.loss}"
         case s.SinkCrash():

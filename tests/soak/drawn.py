@@ -38,6 +38,7 @@ from elf.agent.simulator.scenario.scenario import (
     SinkCrash,
     Slow,
     Step,
+    Stop,
     Storm,
     Target,
     Twin,
@@ -55,11 +56,12 @@ WINDOWS = ("1 second", "2 seconds", "3 seconds", "2 seconds/1 second")
 def random_scenario(seed: int) -> Scenario:
     """A mixture of faults on a small mesh. More than half of the seeds also have lost logs, several sinks or sinks that die, or
     short retention; some have killed processes, readers, bugs of jobs, keys used twice, also at the same time, lines that cannot
-    be parsed, partitions whose sides change, or several operators at once. The same seed gives the same scenario."""
+    be parsed, partitions whose sides change, several operators at once, or a job that is stopped. The same seed
+    gives the same scenario."""
     plain = _Read(_Killed(_More(_Maker(seed).scenario()).scenario()).scenario()).scenario()
     plain = _in_pieces(_Doubles(_Bugs(plain).scenario()).scenario())
     plain = _Sides(_Rejected(_Beside(plain).scenario()).scenario()).scenario()
-    return _Operators(plain).scenario()
+    return _stopped(_Operators(plain).scenario())
 
 
 def in_order(faults: Iterable[AnyFault]) -> tuple[AnyFault, ...]:
@@ -293,6 +295,22 @@ class _Operators:
             back=rng.random() < 0.4,
             expects=rng.random() < 0.5,
         )
+
+
+def _stopped(plain: Scenario) -> Scenario:
+    """For one seed in six, stop a job; mostly with all its windows final."""
+    rng = Random(plain.seed ^ 0x5EED_0037)
+    if rng.random() >= 1 / 6:
+        return plain
+    at, host, job = (
+        rng.randint(CALM_US, plain.trouble_us),
+        rng.randrange(plain.hosts),
+        rng.randrange(len(plain.jobs)),
+    )
+    stop = Stop(at_us=at, host=host, job=job, at_once=rng.random() < 0.2)
+    return msgspec.structs.replace(
+        plain, faults=tuple(sorted((*plain.faults, stop), key=lambda each: each.at_us))
+    )
 
 
 def _in_pieces(plain: Scenario) -> Scenario:

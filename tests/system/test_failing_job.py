@@ -83,7 +83,7 @@ def test_one_jobs_bug_ends_no_agent_and_concerns_no_other_job(tmp_path: Path) ->
                 assert [agent.pid for agent in fleet.agents if agent.is_running] == pids
                 assert master.said().count("Traceback (most recent call last)") == 1
                 assert master.said().count(f"job doom failed here ({REASON})") == 1
-                fleet.elf("job", "stop", "doom")
+                fleet.elf("job", "stop", "doom", "--now")
                 assert jobs(fleet)["doom"]["state"] == "stopped"
                 fleet.start_job("doom")
                 with fleet.watch("doom") as mended:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -154,7 +155,8 @@ def test_an_update_cuts_a_window_and_a_rollback_does_too(fleet: Fleet) -> None:
             said = fleet.elf("job", "update", "cut", "--sql", ERRORS, at=2)
             _, second = wait_versions(fleet, "cut", 2)
             assert re.fullmatch(
-                rf"job cut: version {second} is in force from [-0-9]+ [:.0-9]+ UTC on; that took \d+ ms\n",
+                rf"job cut: version {second} is in force from [-0-9]+ [:.0-9]+ UTC on at 3 of 3 agents; "
+                r"that took \d+ ms\n",
                 said,
             )
             seen.wait_finals(2)
@@ -292,7 +294,7 @@ def test_what_is_refused_changes_nothing(fleet: Fleet) -> None:
         lambda: [step["state"] for step in history(fleet, "same", at=2)] == ["in force"],
         "a2 knows another one",
     )
-    fleet.elf("job", "stop", "same")
+    fleet.elf("job", "stop", "same", "--now")
     result = elf(fleet, "job", "update", "same", "--sql", ERRORS)
     assert "job same was stopped, so there is nothing to change" in str(result.exception)
 
@@ -408,6 +410,17 @@ def test_a_change_while_the_master_dies(tmp_path: Path) -> None:
             assert [digest for digest, _, _ in parts][1:] == [second]
 
 
+def test_an_update_names_the_agents_that_have_not_confirmed_it(fleet: Fleet) -> None:
+    fleet.start_job("hits")
+    asked = fleet.agents.index(fleet.master("hits"))
+    silent = fleet.agents[asked - 1]
+    with silent.paused():
+        said = fleet.elf("job", "update", "hits", "--sql", ERRORS, at=asked)
+    assert "at 2 of 3 agents; that took" in said
+    assert said.splitlines()[1:] == [f"{silent.name} has not confirmed it: it does not answer"]
+    wait_versions(fleet, "hits", 2, at=asked)
+
+
 def test_a_watch_marks_where_the_version_changes(fleet: Fleet) -> None:
     fleet.start_job("hits")
     agent = ("--agent", str(fleet.agents[1].socket))
@@ -428,6 +441,6 @@ def test_a_watch_marks_where_the_version_changes(fleet: Fleet) -> None:
         fleet.elf("job", "rollback", "hits")
         while json.loads(watch.stdout.readline())["_elf"]["version"] != first:
             pass
-    fleet.elf("job", "stop", "hits")
+    watch.send_signal(signal.SIGINT)
     marks = [line for line in watch.communicate(timeout=WAIT_S)[1].splitlines() if "version" in line]
     assert [re.findall(r"version (\w+) is in force from", mark) for mark in marks] == [[second], [first]]

@@ -110,7 +110,7 @@ def test_what_a_file_starts_is_written_as_that_file(fleet: Fleet, web: Path, tmp
         "job own runs already, with this query; nothing was changed\n"
     )
     before = (copies / "own.toml").read_text()
-    fleet.elf("job", "stop", "own")
+    fleet.elf("job", "stop", "own", "--now")
     assert applied(fleet, copies) == {"hits": "unchanged", "own": "start"}
     assert fleet.elf("job", "show", "own", "--output", "file") == before
     assert jobs(fleet)["own"] == ("running", "copies", "changed")

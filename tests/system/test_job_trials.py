@@ -162,7 +162,7 @@ def test_what_is_no_trial_is_refused(fleet: Fleet) -> None:
     fleet.elf("job", "try", "hits", "--sql", ERRORS, "--windows", "0")
     fleet.elf("job", "update", "hits", "--sql", ERRORS.replace("400", "500"))
     assert "--expect-version: job hits has version" in refused(fleet, "job", "promote", "hits")
-    fleet.elf("job", "stop", "hits")
+    fleet.elf("job", "stop", "hits", "--now")
     assert fleet.agents[0].ask(w.MeshStatus()).trials == ()
 
 

@@ -7,7 +7,6 @@ import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from threading import Thread
 from typing import Any, cast
 
 import pytest
@@ -22,7 +21,7 @@ from elf.srt.messages.results import Put
 from elf.srt.security.certificates import Authority, Role
 from elf.srt.security.files import save_keys
 from elf.typer_cli import main
-from tests.rigs.hosted import PATIENCE_S, SECOND, Mesh
+from tests.rigs.hosted import SECOND, Mesh
 
 SQL = "SELECT window, path, count(*) AS hits, sum(bytes) AS bytes FROM access GROUP BY window(time, '2 seconds'), path"
 
@@ -56,7 +55,7 @@ class TestJobs:
         assert job["agents"] == 3
         assert job["sql"] == SQL
         assert job["master"].startswith("web")
-        code, out, err = run(capsys, "job", "stop", "hits", "--agent", second)
+        code, out, err = run(capsys, "job", "stop", "hits", "--now", "--agent", second)
         assert code == 0
         mesh.wait_stopped("hits")
         code, out, err = run(capsys, "job", "list", "--agent", first, "--output", "table")
@@ -145,7 +144,7 @@ class TestJobs:
     def test_a_job_that_was_stopped_has_no_tree(self, mesh: Mesh, capsys: pytest.CaptureFixture[str]) -> None:
         agent = ("--agent", str(mesh.socket()))
         assert run(capsys, "job", "start", "hits", "--sql", SQL, *agent)[0] == 0
-        assert run(capsys, "job", "stop", "hits", *agent)[0] == 0
+        assert run(capsys, "job", "stop", "hits", "--now", *agent)[0] == 0
         assert run(capsys, "mesh", "tree", "hits", *agent) == (
             2,
             "",
@@ -288,17 +287,6 @@ class TestWatch:
         assert len(finals) == 3
         for start, hits in finals.items():
             assert hits == mesh.truth(start, 2 * SECOND)
-
-    def test_it_ends_when_the_job_is_stopped(self, mesh: Mesh, capsys: pytest.CaptureFixture[str]) -> None:
-        agent = ("--agent", str(mesh.socket(2)))
-        assert run(capsys, "job", "start", "hits", "--sql", SQL, *agent)[0] == 0
-        watch = Thread(target=main, args=(["job", "watch", "hits", "--output", "json", *agent],))
-        watch.start()
-        mesh.wait_for(lambda: mesh.watched("hits") == 1)
-        assert main(["job", "stop", "hits", "--agent", str(mesh.socket(0))]) == 0
-        watch.join(PATIENCE_S)
-        assert not watch.is_alive()
-        assert "job hits was stopped" in capsys.readouterr().err
 
     def test_a_signal_is_heard_where_there_is_always_more(self) -> None:
         class Endless:

@@ -350,13 +350,19 @@ def job_apply(
 
 
 @job_app.command("stop")
-def job_stop(name: JobName, keys: OperatorKeys = None, agent: Agent = None) -> None:
-    """Stop a job everywhere; its open windows are dropped."""
-    from elf.agent.commands.jobs.job import stop_command
-    from elf.agent.commands.jobs.trial.trial import end_trial
+def job_stop(
+    name: JobName,
+    now: Annotated[bool, typer.Option("--now", help="At once; its open windows are dropped.")] = False,
+    keys: OperatorKeys = None,
+    agent: Agent = None,
+) -> None:
+    """Stop a job everywhere, once its open windows are final.
 
-    typer.echo(stop_command(name, keys, agent))
-    end_trial(name, keys, agent)
+    Lines from now on do not count. Ctrl-C ends only the waiting: the job ends all the same.
+    """
+    from elf.agent.commands.jobs.stop import stop_command
+
+    raise typer.Exit(stop_command(name, now, keys, agent))
 
 
 @job_app.command("list")

@@ -14,6 +14,7 @@ from elf.agent.commands.jobs.job import (
     FLAGS,
     NEVER_FINAL,
     NewJob,
+    being_stopped,
     check_others,
     compiled,
     connect,
@@ -184,6 +185,8 @@ def _running(update: Update, agent: Path | None, refused: w.Refused | None) -> t
             f"job {name} was stopped, so there is nothing to {'roll back' if update.is_rollback else 'change'}; start it with: "
             f"elf job start {name} --sql SQL"
         )
+    if former.is_finishing:
+        raise being_stopped(name)
     present = refused.version if refused is not None else former.versions[-1].digest
     if update.expect is not None and not _names(update.expect, present):
         raise UsageError(
@@ -252,10 +255,25 @@ def _change(
         return answer
     if is_same:
         return f"job {former.name}: version {version.digest} is signed by other keys now, and goes on"
-    return (
-        f"job {former.name}: version {version.digest} is in force from {time_text(answer.from_us)} UTC on; "
-        f"that took {answer.took_us / 1000:.0f} ms"
+    return "\n".join(
+        [
+            f"job {former.name}: version {version.digest} is in force from {time_text(answer.from_us)} UTC on"
+            f"{confirmed(answer)}; that took {answer.took_us / 1000:.0f} ms",
+            *unconfirmed(answer),
+        ]
     )
+
+
+def confirmed(answer: w.Changed) -> str:
+    """At how many agents a change is in force, as an end of a sentence; "" if that is unknown."""
+    return f" at {answer.confirmed} of {answer.agents} agents" if answer.agents else ""
+
+
+def unconfirmed(answer: w.Changed) -> list[str]:
+    """The agents that have not confirmed a change, a line each. Each takes it with the next message that it gets for the job."""
+    lines = [f"{escape(name)} has not confirmed it: {escape(reason)}" for name, reason in answer.missing]
+    more = answer.agents - answer.confirmed - len(lines)
+    return [*lines, f"{more} more have not confirmed it"] if more else lines
 
 
 def send_change(item: Item, agent: Path | None) -> w.Changed | w.Refused:

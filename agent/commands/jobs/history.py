@@ -12,7 +12,7 @@ from elf.agent.commands.mesh_text import as_json, is_table, table_of, time_text,
 from elf.agent.config import units
 from elf.agent.config.job_file import job_text
 from elf.agent.config.limits import limits_text
-from elf.jobmaster.directory.job_spec import JobSpec
+from elf.jobmaster.directory.job_spec import END, JobSpec
 from elf.jobmaster.directory.known_schedule import KnownSchedule
 from elf.jobmaster.directory.limits import NO_LIMITS
 from elf.jobmaster.directory.versions import Step, history, parameter_texts
@@ -32,10 +32,10 @@ def history_command(name: str, output: str | None, agent: Path | None) -> str:
     rows = [
         (
             step.version,
-            MODES[step.mode],
+            _mode(step),
             _time(step.asked_us),
             _time(step.from_us),
-            "stopped" if spec.stopped and step.state == "in force" else step.state,
+            _state(spec, step),
             escape(step.by) or "-",
             values_text(step.values),
             " ".join(step.sql.split()) or "-",
@@ -45,6 +45,16 @@ def history_command(name: str, output: str | None, agent: Path | None) -> str:
     used = [True] * 5 + [any(step.by for step in steps), any(step.values for step in steps), True]
     table = table_of(list(compress(columns, used)), [tuple(compress(row, used)) for row in rows])
     return f"{table}\n{escape(held.revoked)}" if held.revoked else table
+
+
+def _mode(step: Step) -> str:
+    return "stop" if step.version == END else MODES[step.mode]
+
+
+def _state(spec: JobSpec, step: Step) -> str:
+    if step.state != "in force":
+        return step.state
+    return "stopped" if spec.stopped else "finishing" if spec.is_finishing else step.state
 
 
 def values_text(values: Mapping[str, str]) -> str:
@@ -87,17 +97,18 @@ def show_command(name: str, output: str | None, agent: Path | None) -> str:
         ("folder", escape(spec.label) or "none"),
         *((("values", values_text(values["parameters"])),) if values["parameters"] else ()),
         *([("trial", trial_text(trial).partition(": ")[2])] if trial is not None else []),
-        ("query", escape(" ".join(spec.versions[-1].text.split()))),
+        ("query", escape(" ".join(spec.query.text.split()))),
     ]
     return "\n".join(f"{title:<10}{text}" for title, text in rows)
 
 
 def _job(spec: JobSpec, known: KnownSchedule | None, now_us: int) -> dict[str, Any]:
-    last = spec.versions[-1]
-    step = history(spec, known)[-1]
+    last, steps = spec.query, history(spec, known)
+    step = next((each for each in reversed(steps) if each.version == last.digest), steps[-1])
+    state = "stopped" if spec.has_ended(now_us) else "finishing" if spec.is_finishing else "running"
     return {
         "name": spec.name,
-        "state": "stopped" if spec.has_ended(now_us) else "running",
+        "state": state,
         "version": last.digest,
         "from_us": step.from_us,
         "number": spec.number,
@@ -123,7 +134,7 @@ def _job(spec: JobSpec, known: KnownSchedule | None, now_us: int) -> dict[str, A
 def _as_values(step: Step) -> dict[str, Any]:
     return {
         "version": step.version,
-        "at": MODES[step.mode],
+        "at": _mode(step),
         "asked_us": step.asked_us,
         "from_us": step.from_us,
         "state": step.state,

@@ -16,7 +16,7 @@ from elf.agent.commands.process.streams import say
 from elf.agent.config import units
 from elf.agent.config.job_file import EMIT_US, KEEP_US, LATENESS_US, JobFile, read_job_file
 from elf.agent.config.limits import limits_text
-from elf.agent.config.names import check_asked, check_new, meant, unknown_job
+from elf.agent.config.names import check_new, meant
 from elf.agent.config.toml_values import read_duration, read_emit
 from elf.agent.control import protocol as w
 from elf.agent.control.socket import Control, socket_path
@@ -32,10 +32,6 @@ if TYPE_CHECKING:
 
 CONFIG = Path("/etc/elf/elf.toml")
 NEVER_FINAL = "without a window nothing is ever final, so a sink would stay empty; add GROUP BY window(time, '1 minute')"
-
-STOP_AHEAD = 1 << 8
-"""A stop ranks above changes that a master takes at the same moment."""
-
 
 FLAGS = {
     "sql": "--sql",
@@ -123,6 +119,8 @@ def start_command(new: NewJob, dry_run: bool, keys: Path | None, agent: Path | N
     with connect(agent) as control:
         held = held_job(control, new.name, columns=True)
     former = decode_job(held.item) if held.item is not None else None
+    if former is not None and former.is_finishing:
+        raise being_stopped(new.name)
     plan, notes = compiled(new, held)
     spec = spec_of(new, plan, held, former)
     if former is not None and not former.stopped:
@@ -155,23 +153,12 @@ def _outlook(spec: JobSpec, held: w.JobHeld, agent: Path | None) -> Iterator[str
     yield "nothing was changed"
 
 
-def stop_command(name: str, keys: Path | None, agent: Path | None) -> str:
-    """Stop a job everywhere. Returns the line to print. Raises `ElfError`."""
-    check_asked(name)
-    with connect(agent) as control:
-        held = held_job(control, name, exists=True)
-    if held.item is None:
-        raise unknown_job(name, held.names)
-    former = decode_job(held.item)
-    if former.stopped:
-        return f"job {name} was stopped before; nothing was changed"
-    put_job(agent, signed(stopped(former, held), keys, held.signed, "stop"))
-    return f"job {name} was stopped"
-
-
-def stopped(former: JobSpec, held: w.JobHeld) -> JobSpec:
-    """The spec that stops the job."""
-    return msgspec.structs.replace(former, number=held.next + STOP_AHEAD, stopped=True)
+def being_stopped(name: str) -> UsageError:
+    """A job that is finishing cannot be changed, nor started."""
+    return UsageError(
+        f"job {name} is being stopped: it ends when its last windows are final; wait for that with elf job stop {name}, or end "
+        f"it at once with elf job stop {name} --now"
+    )
 
 
 def list_command(output: str | None, agent: Path | None) -> str:

@@ -17,6 +17,7 @@ from elf.agent.config.names import check_asked
 from elf.agent.control import protocol as w
 from elf.agent.control.socket import Control
 from elf.errors import PeerError
+from elf.jobmaster.directory.job_spec import END
 from elf.jobmaster.plan.codec import decode
 from elf.jobmaster.plan.plan import Plan
 from elf.jobmaster.windows.result import ColumnInfo, Lines, Sink, Window
@@ -29,7 +30,7 @@ WAKE_S = 0.2
 
 
 def watch_command(name: str, windows: int | None, output: str | None, agent: Path | None) -> int:
-    """Print windows until `windows` of them are final, the job is stopped, or a signal comes.
+    """Print windows until `windows` of them are final, or a signal comes; also those after the job's next start.
 
     Raises `ElfError`, `StreamClosed`.
     """
@@ -66,7 +67,7 @@ def _follow(windows: Iterator[Window | str | None], sink: Sink, count: int | Non
 
 
 def windows_of(control: Control, name: str, stop: Stop) -> Iterator[Window | str | None]:
-    """Windows; None when no more has come yet; a text where the job's version changes, and at the end of the job."""
+    """Windows; None when no more has come yet; a text where the job's version changes, and where it is stopped and started."""
     plans: dict[str, Plan] = {}
     first: Put | None = None  # the first part of a window: its fields hold for all parts
     rows: list[tuple[Any, ...]] = []
@@ -83,7 +84,10 @@ def windows_of(control: Control, name: str, stop: Stop) -> Iterator[Window | str
                 first, rows = None, []
         elif isinstance(answer, w.NewVersion):
             line = time_text(answer.from_us)
-            yield f"job {name}: version {answer.version} is in force from {line} UTC on"
+            if answer.version == END:
+                yield f"job {name} is being stopped: lines from {line} UTC on do not count"
+            else:
+                yield f"job {name}: version {answer.version} is in force from {line} UTC on"
         elif isinstance(answer, w.Note):
             yield answer.text
         elif isinstance(answer, w.Done):

@@ -343,6 +343,36 @@ class Oracle:
             return f"job {short(log.job)}: {late} lines are counted as late, {missing} are missing"
         return self._not_withdrawn(log, sink)
 
+    def unfinished_at_end(self, log: Log, now_us: int, sink: NodeId = b"") -> str:
+        """Rule Stop*: the first window up to the end of a job that has ended, with lines in time, which is not final in that sink
+        with all of them and all agents; "" if there is none. log: when the job ended, at `now_us`; its last version is the
+        end."""
+        first_us = log.schedule[0].from_us
+        for stretch in log.schedule[:-1]:
+            for start in (each for each in self._starts(stretch) if each >= first_us):
+                parts = _within(log.schedule, stretch.version, start, start + stretch.size_us)
+                key = (sink, log.job, stretch.version, start)
+                if not parts or log.is_past(stretch.version, start) or key in self.forgotten:
+                    continue
+                low, high = parts[0][0], parts[-1][1]
+                least: Groups = {}
+                for part in parts:
+                    least |= self.in_time(*part, part[0], part[1] + self.lateness_us[log.job], now_us)
+                if least and (wrong := self._wrong_at_end(self.last.get(key), (low, high), key)):
+                    return wrong
+        return ""
+
+    def _wrong_at_end(self, put: Put | None, covers: tuple[Micros, Micros], key: Window) -> str:
+        """What is wrong with the last revision of a window. Its rows were checked when the sink took it."""
+        if put is None or put.status not in ("final", "revised"):
+            status = "never published" if put is None else put.status
+            return f"job {short(key[1])} version {key[2][:6]} window {key[3]}: {status} when the job ended"
+        if put.covers != covers:
+            return f"{_name(put)}: covers {put.covers} when the job ended, in the schedule it covers {covers}"
+        if put.agents_reporting < put.agents_expected and not self._may_be_missing(put):
+            return f"{_name(put)}: {put.agents_reporting} of {put.agents_expected} agents when the job ended"
+        return ""
+
     def _not_withdrawn(self, log: Log, sink: NodeId) -> str:
         """A window in the sink whose version is not in force at any time of the window; "" if there is none."""
         for (at, job, version, start), put in self.last.items():

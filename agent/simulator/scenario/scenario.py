@@ -133,6 +133,14 @@ class Change(Fault, frozen=True, kw_only=True, tag=True):
     expects: bool = False
 
 
+class Stop(Fault, frozen=True, kw_only=True, tag=True):
+    """An operator stops the job at that host: when its open windows are final; or `at_once`."""
+
+    host: int
+    job: int
+    at_once: bool = False
+
+
 FailPoint = Literal["message", "tick", "cut", "settle", "restore", "entry", "encode"]
 """The call of a job's seat that raises. entry: one log entry raises, the same at every node that applies it. encode: a Bundle or
 Append raises while it is encoded, if messages are sent as bytes."""
@@ -206,6 +214,7 @@ AnyFault = (
     | Join
     | Part
     | Change
+    | Stop
     | Lose
     | SinkCrash
     | Twin

@@ -149,3 +149,26 @@ def test_rows_before_a_line_without_a_lane_stay_and_older_bundles_are_judged_by_
     assert rig.state.positions.position(file(A)).offset == 200  # type: ignore[union-attr]
     assert len(rig.splits()) == 1
     assert sum(rig.state.touched[former[0].version]) > 0
+
+
+# Who has confirmed a change.
+
+
+def test_agents_confirm_a_change_by_the_first_delta_that_they_cut_under_it() -> None:
+    rig = reported(T0 + 2 * SECOND)
+    amendments, former = rig.master.amendments, rig.state.schedule
+    one = change(rig, 1)
+    assert amendments.confirmations(one) == (0, 0, ())  # not in force
+    assert taken(rig, one) is True
+    both = tuple(sorted((A, B)))
+    assert amendments.confirmations(one) == (2, 0, both)
+    rig.bundle({file(A): (100, 100, 0)}, schedule=former, newest=T0)
+    assert amendments.confirmations(one) == (2, 0, both)
+    rig.bundle({file(A): (100, 100, 0)}, newest=T0)
+    assert amendments.confirmations(one) == (2, 1, (B,))
+    rig.bundle({file(B): (0, 0, 0)}, newest=T0)
+    assert amendments.confirmations(one) == (2, 2, ())
+    other = change(rig, 2)
+    assert taken(rig, other) is True
+    assert amendments.confirmations(one) == (0, 0, ())  # no longer in force
+    assert amendments.confirmations(other) == (2, 0, both)

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from elf.agent.commands.jobs.change import TRIES_MAX, send_change
+from elf.agent.commands.jobs.change import TRIES_MAX, confirmed, send_change, unconfirmed
 from elf.agent.commands.jobs.estimate import estimate_lines
 from elf.agent.commands.jobs.folder.files import jobs_of, label_of
 from elf.agent.commands.jobs.folder.steps import Action, Step, step_of, stops, too_many
@@ -28,8 +28,8 @@ from elf.agent.commands.jobs.job import (
     operator_keys,
     put_job,
     signed,
-    stopped,
 )
+from elf.agent.commands.jobs.stop import finish
 from elf.agent.commands.mesh_text import as_json, time_text
 from elf.agent.commands.process.streams import say
 from elf.agent.control import protocol as w
@@ -39,7 +39,7 @@ from elf.sinks.console.cells import escape
 
 ORDER: tuple[Action, ...] = ("start", "update", "stop", "unchanged")
 MEANWHILE = "another command changed the job meanwhile"
-DONE = {"start": "started", "update": "updated", "stop": "stopped", "unchanged": "unchanged"}
+DONE = {"start": "started", "update": "updated", "stop": "stopping", "unchanged": "unchanged"}
 
 
 class Apply(msgspec.Struct, frozen=True):
@@ -55,13 +55,18 @@ class Apply(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What became of a step. from_us: where an update is in force. error: why it failed; "": it did not. estimates: of a dry
-    run."""
+    """What became of a step. change: the answer to an update, or to the change that ends a job. error: why it failed; "": it did
+    not. estimates: of a dry run."""
 
     step: Step
-    from_us: int | None = None
+    change: w.Changed | None = None
     error: str = ""
     estimates: w.Estimates | None = None
+
+    @property
+    def from_us(self) -> int | None:
+        """Where an update is in force, or a job ends."""
+        return self.change.from_us if self.change is not None else None
 
 
 class Todo(msgspec.Struct, frozen=True):
@@ -161,21 +166,26 @@ def _outcomes(apply: Apply, steps: Sequence[Step], agent: Path | None) -> Iterat
                 yield Outcome(step, error=str(error))
 
 
-def _do(step: Step, keys: Path | None, agent: Path | None) -> int | None:
-    """The time from which on an update is in force. Raises ElfError, also if the job is not the one that was compared."""
+def _do(step: Step, keys: Path | None, agent: Path | None) -> w.Changed | None:
+    """The answer to an update, or to a stop, whose end is not waited for. Raises ElfError, also if the job is not the one that
+    was compared."""
+    if step.action == "stop":
+        if (change := finish(step.name, keys, agent, step.number)) is None:
+            raise ElfError(MEANWHILE)
+        return change
     with connect(agent) as control:
         held = held_job(control, step.name)
     present = decode_job(held.item) if held.item is not None else None
     if (present.number if present is not None else 0) != step.number:
         raise ElfError(MEANWHILE)
     for _ in range(TRIES_MAX):
-        item = signed(_next(step, held, present), keys, held.signed, step.action)
+        item = signed(_next(step, held), keys, held.signed, step.action)
         if step.action != "update":
             put_job(agent, item)
             return None
         answer = send_change(item, agent)
         if isinstance(answer, w.Changed):
-            return answer.from_us
+            return answer
         if present is None or answer.version != present.versions[-1].digest:
             break
         held = replace(
@@ -184,10 +194,9 @@ def _do(step: Step, keys: Path | None, agent: Path | None) -> int | None:
     raise ElfError(MEANWHILE)
 
 
-def _next(step: Step, held: w.JobHeld, present: JobSpec | None) -> JobSpec:
-    if step.job is None or step.plan is None:
-        assert present is not None, "only a job that runs is stopped"
-        return stopped(present, held)
+def _next(step: Step, held: w.JobHeld) -> JobSpec:
+    assert step.job is not None, "a file's job goes on"
+    assert step.plan is not None, "a file's job goes on"
     spec = step_of(step.job, step.plan, held).spec
     assert spec is not None, "a file's job goes on"
     return spec
@@ -204,11 +213,17 @@ def _lines(outcome: Outcome, dry_run: bool, width: int) -> Iterator[str]:
     words = [f"{step.action if dry_run else DONE[step.action]:<11}{escape(step.name):<{width}}"]
     if step.spec is not None:
         words.append(f"version {step.spec.versions[-1].digest}")
-    if outcome.from_us:
-        words.append(f"in force from {time_text(outcome.from_us)} UTC on")
+    if outcome.from_us and step.action == "stop":
+        words.append(
+            f"lines from {time_text(outcome.from_us)} UTC on do not count; it ends when its windows are final"
+        )
+    elif outcome.from_us:
+        at = confirmed(outcome.change) if outcome.change is not None else ""
+        words.append(f"in force from {time_text(outcome.from_us)} UTC on{at}")
     yield "  ".join(words).rstrip()
-    for difference in step.differences:
-        yield f"{'':<11}{escape(str(difference))}"
+    missing = unconfirmed(outcome.change) if outcome.change is not None else []
+    for text in [*missing, *(escape(str(each)) for each in step.differences)]:
+        yield f"{'':<11}{text}"
     if outcome.estimates is not None and step.spec is not None:
         for line in estimate_lines(step.spec.versions[-1].plan, outcome.estimates):
             yield f"{'':<11}{line}"
@@ -241,6 +256,8 @@ def _values(outcome: Outcome) -> dict[str, Any]:
         "version": step.spec.versions[-1].digest if step.spec is not None else None,
         "differences": step.differences,
         "from_us": outcome.from_us,
+        "agents": outcome.change.agents if outcome.change is not None else None,
+        "confirmed": outcome.change.confirmed if outcome.change is not None else None,
         "error": outcome.error or None,
         "estimates": msgspec.to_builtins(outcome.estimates),
     }

@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 from elf.agent.commands.jobs.change import check_change
-from elf.agent.commands.jobs.job import NewJob, spec_of
+from elf.agent.commands.jobs.job import NewJob, being_stopped, spec_of
 from elf.agent.control.protocol import JobHeld, JobLine
 from elf.errors import UsageError
 from elf.jobmaster.directory.differences import Difference, differences
@@ -51,6 +51,8 @@ def step_of(job: NewJob, plan: Plan, held: JobHeld) -> Step:
     number = former.number if former is not None else 0
     if former is None or former.stopped:
         return Step("start", job.name, number, job, plan, former, spec)
+    if former.is_finishing:
+        raise being_stopped(job.name)
     if former.label not in ("", job.label):
         raise UsageError(
             f"{job.place('name')}: job {job.name} belongs to the folder labelled {former.label}, and this one is labelled "
@@ -65,9 +67,11 @@ def step_of(job: NewJob, plan: Plan, held: JobHeld) -> Step:
 
 
 def stops(running: Sequence[JobLine], names: Collection[str], label: str) -> list[Step]:
-    """The jobs that were started from the folder and have no file in it now."""
+    """The jobs that were started from the folder and have no file in it now, and were not asked to stop before."""
     return [
-        Step("stop", job.name, job.number) for job in running if job.label == label and job.name not in names
+        Step("stop", job.name, job.number)
+        for job in running
+        if job.label == label and job.name not in names and job.state != "finishing"
     ]
 
 

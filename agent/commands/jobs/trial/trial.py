@@ -15,13 +15,14 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from elf.agent.commands.jobs.change import Update, adopt, changed_values, running_job
-from elf.agent.commands.jobs.job import NewJob, compiled, connect, held_job, put_job, signed, stopped
+from elf.agent.commands.jobs.job import NewJob, being_stopped, compiled, connect, held_job, put_job, signed
 from elf.agent.commands.mesh_text import time_text
 from elf.agent.commands.process.streams import say
 from elf.agent.config import units
 from elf.agent.config.names import check_asked, is_name, unknown_job
 from elf.agent.control import protocol as w
 from elf.errors import UsageError
+from elf.jobmaster.directory.ending import stopped
 from elf.jobmaster.directory.job_spec import HIDDEN, NAME_MAX, JobSpec, Trial, Version, decode_job
 from elf.jobmaster.directory.versions import meaning_of, parameter_texts, started, version_of
 from elf.jobmaster.log.schedule import plan_of
@@ -118,6 +119,8 @@ def _job(new: NewTrial, agent: Path | None) -> tuple[JobSpec, w.JobHeld]:
         raise UsageError(f"job {new.name} is itself a trial, of job {former.trial.of}")
     if former.stopped:
         raise UsageError(f"job {new.name} was stopped, so there is nothing to compare with")
+    if former.is_finishing:
+        raise being_stopped(new.name)
     if new.on and not held.named.get(former.source):
         raise UsageError(
             f"--on: no agent that follows {former.source} has a name like {' or '.join(new.on)}; elf mesh status has the names"
@@ -280,7 +283,7 @@ def end_trial(name: str, keys: Path | None, agent: Path | None) -> None:
             held = held_job(control, each)
         spec = decode_job(held.item) if held.item is not None else None
         if spec is not None and not spec.has_ended(held.now_us):
-            put_job(agent, signed(stopped(spec, held), keys, held.signed, "end the trial of"))
+            put_job(agent, signed(stopped(spec, held.next), keys, held.signed, "end the trial of"))
 
 
 def described(running: Running) -> Sequence[str]:

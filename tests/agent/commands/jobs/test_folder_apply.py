@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from elf.agent.commands.jobs.folder.apply import Apply, apply_command
-from elf.agent.commands.jobs.job import STOP_AHEAD
 from elf.agent.control import protocol as w
 from elf.errors import ElfError, UsageError
+from elf.jobmaster.directory.ending import ended
 from elf.jobmaster.directory.job_spec import JobSpec, decode_job
 from elf.srt.messages.ids import job_id
 from elf.srt.messages.messages import Item
@@ -30,8 +30,8 @@ NOW_US = 1_700_000_000_000_000
 
 
 class OneAgent:
-    """Its control socket, and all jobs of its mesh. failing: jobs whose changes and starts fail. told: requests that changed
-    something."""
+    """Its control socket, and all jobs of its mesh, which end at once when they are asked to finish. failing: jobs whose changes
+    and starts fail. told: requests that changed something."""
 
     def __init__(self, *, signed: bool = False) -> None:
         self.items: dict[bytes, Item] = {}
@@ -59,9 +59,9 @@ class OneAgent:
             raise ElfError("it fails")
         held = self.items.get(spec.id)
         before = decode_job(held).number if held else 0
-        assert spec.number == before + 1 + (STOP_AHEAD if spec.stopped else 0)
-        self.items[spec.id] = request.item
-        self.told.append(f"{'stop' if spec.stopped else 'put'} {spec.name}")
+        assert spec.number == before + 1
+        self.items[spec.id] = ended(spec) if spec.is_finishing else request.item
+        self.told.append(f"{'stop' if spec.is_finishing else 'put'} {spec.name}")
         return w.Changed(NOW_US, 1) if isinstance(request, w.JobChange) else w.Done()
 
     @property
@@ -157,8 +157,8 @@ def test_what_was_done_is_said_in_order(agent: OneAgent, tmp_path: Path) -> None
         f"started    b     version {first}",
         f"updated    a     version {changed}  in force from 2023-11-14 22:13:20 UTC on",
         "           where: (status >= 400)  ->  (status >= 500)",
-        "stopped    gone",
-        "1 started, 1 updated, 1 stopped",
+        "stopping   gone  lines from 2023-11-14 22:13:20 UTC on do not count; it ends when its windows are final",
+        "1 started, 1 updated, 1 stopping",
     ]
     assert agent.told[2:] == ["put b", "put a", "stop gone"]
     assert apply(folder, prune=True, dry_run=True) == [
