@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
-from unittest.mock import patch
+from typing import Any
 
 from elf.agent.config.authority_folder import AuthorityFolder
-from elf.agent.node.mesh_node import MeshNode
 from elf.agent.simulator.world.places import EPOCH_US, Actor
 from elf.agent.simulator.world.sources import VirtualSource
 from elf.agent.simulator.world.world import World
@@ -38,14 +36,12 @@ class SignedWorld(World):
         self.keys[keys.id] = keys
         return actor
 
-    def _make_node(self, actor: Actor) -> MeshNode:
+    def _signing(self, actor: Actor) -> dict[str, Any]:
         keys = self.keys[actor.id]
         trust, grace_us = Trust(keys.authority), self.parameters.revoked_grace_us
         notary = Notary(keys, trust, lambda: self.clock(actor) / SECOND, jobs_of, grace_us)
         self.notaries[actor.id] = notary
-        made = partial(MeshNode, sign=notary.sign, verify=notary.verify, signers=notary.signers)
-        with patch("elf.agent.simulator.world.world.MeshNode", made):
-            return super()._make_node(actor)
+        return {"sign": notary.sign, "verify": notary.verify, "signers": notary.signers}
 
 
 class SignedHosted(Hosted):

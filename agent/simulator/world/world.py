@@ -169,7 +169,6 @@ class World(Places):
         if actor.source is not None:
             actor.source.restart()
         sources = ("access",) if actor.source else ()
-        believed = Believed(self.parameters.revoked_grace_us, partial(self.clock, actor))
         actor.node = MeshNode(
             contact,
             actor.name,
@@ -181,12 +180,16 @@ class World(Places):
             coded=self._coded,
             encoder=actor.disk.encoder,
             features=actor.features,
-            verify=believed.verify,
-            signers=believed.signers,
+            **self._signing(actor),
         )
         for ready in self.node_observers:
             ready(actor, actor.node)
         return actor.node
+
+    def _signing(self, actor: Actor) -> dict[str, Any]:
+        """The functions of a node that sign and verify directory items."""
+        believed = Believed(self.parameters.revoked_grace_us, partial(self.clock, actor))
+        return {"verify": believed.verify, "signers": believed.signers}
 
     def crash(self, actor: Actor, *, wipe: bool = False, process: bool = False) -> None:
         """End the agent at once, and drop its pending writes; with `wipe` also its disk (not the web server's logs). process:
