@@ -13,10 +13,11 @@ from elf.srt.messages.bundles import Feeder
 from elf.srt.messages.messages import Bundle
 from elf.srt.messages.parameters import SECOND
 from elf.srt.tree.reduce import Reducer
-from tests.rigs import canary_meshes as meshes
-from tests.rigs.canary_check import check
-from tests.rigs.canary_fleets import FLEET_CANARIES
-from tests.rigs.canary_rules import CANARIES, Canary, wait_on
+from tests.rigs.canaries import meshes
+from tests.rigs.canaries.breaks import wait_on
+from tests.rigs.canaries.check import check
+from tests.rigs.canaries.fleets import FLEET_CANARIES
+from tests.rigs.canaries.rules import CANARIES, Canary
 
 pytestmark = pytest.mark.slow
 

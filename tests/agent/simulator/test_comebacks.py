@@ -11,9 +11,9 @@ from elf.agent.simulator.run import simulate
 from elf.agent.simulator.scenario.scenario import SECOND, Change, Mode, Scenario
 from elf.jobmaster.log import job_state, schedule
 from elf.srt.messages.messages import Line, Micros, Schedule
-from tests.rigs import canary_meshes as meshes
-from tests.rigs.canary_check import check
-from tests.rigs.canary_rules import Canary
+from tests.rigs.canaries import meshes
+from tests.rigs.canaries.check import check
+from tests.rigs.canaries.rules import Canary
 from tests.soak.drawn import random_scenario, with_faults
 
 

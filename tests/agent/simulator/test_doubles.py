@@ -10,7 +10,7 @@ from elf.agent.simulator.checks.oracle import groups_of
 from elf.agent.simulator.run import Run, simulate
 from elf.agent.simulator.scenario import scenario as s
 from elf.srt.messages.messages import node_of
-from tests.rigs import canary_meshes as meshes
+from tests.rigs.canaries import meshes
 from tests.rigs.journal_disk import JournalDisk
 
 pytestmark = pytest.mark.slow

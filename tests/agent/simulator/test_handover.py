@@ -16,7 +16,7 @@ from elf.agent.simulator.world.places import EPOCH_US
 from elf.agent.simulator.world.sources import LINE_BYTES, Traffic
 from elf.jobmaster.log import handover
 from elf.jobmaster.log.handover import Unshared
-from tests.rigs.canary_meshes import MASTER, MS, SECOND, mesh
+from tests.rigs.canaries.meshes import MASTER, MS, SECOND, mesh
 from tests.rigs.journal_disk import JournalDisk
 from tests.rigs.quick import QUICK
 

@@ -13,7 +13,7 @@ from elf.agent.simulator.world.sources import Traffic
 from elf.jobmaster.directory.job_items import JobItems
 from elf.jobmaster.directory.limits import Limits
 from elf.srt.messages.results import Put
-from tests.rigs import canary_meshes as meshes
+from tests.rigs.canaries import meshes
 from tests.rigs.quick import QUICK
 from tests.soak.drawn import random_scenario
 

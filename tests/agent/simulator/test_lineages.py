@@ -14,7 +14,7 @@ from elf.jobmaster.log import job_log
 from elf.jobmaster.log.entries import Begin
 from elf.srt.messages.messages import NO_BALLOT, Append, Ballot, Frame, Install
 from elf.srt.messages.results import Put
-from tests.rigs.canary_meshes import MS, SECOND, mesh
+from tests.rigs.canaries.meshes import MS, SECOND, mesh
 
 pytestmark = pytest.mark.slow
 

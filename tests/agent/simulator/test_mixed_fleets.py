@@ -11,7 +11,7 @@ from elf.agent.simulator.scenario.scenario import SECOND, AnyFault, Change, Cras
 from elf.agent.simulator.world.disk import Disk
 from elf.srt.messages.ids import closeness
 from elf.srt.messages.results import Put
-from tests.rigs import canary_meshes as meshes
+from tests.rigs.canaries import meshes
 
 pytestmark = pytest.mark.slow
 

@@ -14,9 +14,10 @@ from elf.jobmaster.directory.job_items import JobItems
 from elf.jobmaster.directory.job_spec import JobSpec
 from elf.jobmaster.directory.versions import history
 from elf.jobmaster.master.amendments import Amendments
-from tests.rigs import canary_meshes as meshes
-from tests.rigs.canary_check import check
-from tests.rigs.canary_rules import Canary, always
+from tests.rigs.canaries import meshes
+from tests.rigs.canaries.breaks import always
+from tests.rigs.canaries.check import check
+from tests.rigs.canaries.rules import Canary
 from tests.soak.census import counted
 from tests.soak.drawn import random_scenario
 

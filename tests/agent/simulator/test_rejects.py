@@ -12,8 +12,8 @@ from elf.agent.simulator.world.places import EPOCH_US
 from elf.agent.simulator.world.sources import IDLE_GRACE_US
 from elf.jobmaster.log.job_state import JobState
 from elf.srt.messages.results import Put
-from tests.rigs import canary_meshes as meshes
-from tests.rigs.canary_meshes import SECOND
+from tests.rigs.canaries import meshes
+from tests.rigs.canaries.meshes import SECOND
 
 pytestmark = pytest.mark.slow
 

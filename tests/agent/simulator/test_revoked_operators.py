@@ -16,7 +16,7 @@ from elf.srt.messages.ids import job_id
 from elf.srt.security.certificates import Keys
 from elf.srt.security.items import revocation, sign_item
 from tests.agent.simulator.test_security_mesh import SECOND, Still
-from tests.rigs import canary_meshes as meshes
+from tests.rigs.canaries import meshes
 from tests.rigs.master_rig import spec_of
 from tests.rigs.mesh_lines import plan_of
 from tests.rigs.signed_mesh import EPOCH_S

@@ -11,8 +11,9 @@ from elf.jobmaster.directory.ending import stopped
 from elf.jobmaster.directory.job_spec import END, JobSpec, decode_job
 from elf.jobmaster.log.schedule import AFTER_ALL
 from elf.jobmaster.master.finish import Finish
-from tests.rigs import canary_meshes as meshes
-from tests.rigs.canary_rules import Canary, always, without
+from tests.rigs.canaries import meshes
+from tests.rigs.canaries.breaks import always
+from tests.rigs.canaries.rules import Canary, without
 from tests.soak.drawn import random_scenario
 
 AT = 6 * SECOND

@@ -16,7 +16,7 @@ from elf.srt.messages.bundles import OpenBundle, Promises, again
 from elf.srt.messages.messages import FIRST, MASTERS_MAX, NO_BALLOT, Ballot, Bundle, Commit
 from elf.srt.messages.messages import Elsewhere as Promised
 from tests.agent.node.test_delta_worker import ME, Bench, F, T
-from tests.rigs.canary_meshes import MS, SECOND, mesh
+from tests.rigs.canaries.meshes import MS, SECOND, mesh
 from tests.rigs.tree_rig import JOB, bundle_of, node_name
 
 ONE, TWO, THREE = (1, b"a" * 16), (2, b"b" * 16), (3, b"a" * 16)

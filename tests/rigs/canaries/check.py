@@ -9,7 +9,7 @@ import pytest
 
 from elf.agent.simulator.run import simulate
 from elf.agent.simulator.scenario.scenario import Scenario
-from tests.rigs.canary_rules import Canary, without
+from tests.rigs.canaries.rules import Canary, without
 
 
 @cache

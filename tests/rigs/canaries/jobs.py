@@ -1,4 +1,4 @@
-"""How the rules of trials, and of the row `other`, are broken, for `tests/rigs/canary_rules.py`."""
+"""How the rules of trials, and of the row `other`, are broken, for `tests/rigs/canaries/rules.py`."""
 
 from __future__ import annotations
 

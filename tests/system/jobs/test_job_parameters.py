@@ -10,7 +10,16 @@ import pytest
 
 from tests.rigs.agents.mesh_rig import SQL, WINDOW_S, Fleet
 from tests.rigs.agents.seen import Seen
-from tests.system.test_job_changes import counted, elf, history, latest, settled, stored, stretches, version
+from tests.system.jobs.test_job_changes import (
+    counted,
+    elf,
+    history,
+    latest,
+    settled,
+    stored,
+    stretches,
+    version,
+)
 
 LEAST = SQL.replace("GROUP BY", "WHERE status >= :least GROUP BY")
 PATTERN = SQL.replace("GROUP BY", "WHERE path RLIKE :pattern AND status >= :least GROUP BY") + " LIMIT :rows"

@@ -9,8 +9,9 @@ from elf.jobmaster.log.positions import Positions
 from elf.jobmaster.master.amendments import Amendments
 from elf.jobmaster.master.roster import Roster
 from elf.srt.messages.ids import NodeId
-from tests.rigs import canary_meshes as meshes
-from tests.rigs.canary_rules import Canary, always
+from tests.rigs.canaries import meshes
+from tests.rigs.canaries.breaks import always
+from tests.rigs.canaries.rules import Canary
 
 
 def forgotten(self: Roster, worker: NodeId, advert: AgentAdvert) -> None:
