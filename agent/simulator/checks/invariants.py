@@ -108,13 +108,12 @@ class Invariants:
                 return f"job {short(job)} has ended, and {actor.name} still runs it"
         return ""
 
-    def _alive(self) -> list[NodeId]:
-        return [actor.id for actor in self._world.actors.values() if actor.node is not None]
-
     def _able(self, job: JobId) -> list[NodeId]:
         """Rule Features*: those that can take part, and so may serve."""
         nodes = [actor.node for actor in self._world.actors.values() if actor.node is not None]
-        return [node.id for node in nodes if node.abilities.is_able(node.seats[job].spec)]
+        specs = [(node, seat.spec) for node in nodes if (seat := node.seats.get(job)) is not None]
+        unable = {node.id for node, spec in specs if not node.abilities.is_able(spec)}
+        return [node.id for node in nodes if node.id not in unable]
 
     def _directory_unrest(self, job: JobId) -> str:
         nodes = [actor.node for actor in self._world.actors.values() if actor.node is not None]
