@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import count
-from typing import Any, Protocol
+from typing import Any
 
 from elf.agent.config.names import unknown_job
 from elf.agent.control import protocol as w
@@ -17,6 +17,7 @@ from elf.agent.control.columns import held_columns
 from elf.agent.control.fleet import held_features, unable_in
 from elf.agent.control.follow import Watcher
 from elf.agent.control.gathering import InMemory, PartStore
+from elf.agent.control.ports import Asking, Host
 from elf.agent.control.revoked_jobs import revoked_text
 from elf.agent.control.status import (
     LATE,
@@ -33,7 +34,6 @@ from elf.agent.control.status import (
     untimed_of,
 )
 from elf.agent.control.survey import WAIT_US, Survey
-from elf.agent.node.mesh_node import MeshNode, Outer
 from elf.errors import ElfError, PeerError, UsageError
 from elf.jobmaster.delivery.chunks import PAYLOAD_BYTES_MAX
 from elf.jobmaster.directory.changes import next_spec_number
@@ -60,7 +60,6 @@ from elf.srt.messages.messages import (
 )
 from elf.srt.messages.patterns import is_named
 from elf.srt.messages.reports import EstimateReport, EstimateRequest, StatusReport, StatusRequest
-from elf.srt.security.certificates import TrustError
 
 NAMES_MAX = 1_000
 SAMPLE_MAX = 5
@@ -78,59 +77,6 @@ OUT_OF_DATE = "signed for an earlier term of the job's master; a command signs s
 LOOK_FOR_START_S = 0.25
 LOOK_S = 1.0
 """How soon a watch notices that its job was stopped."""
-
-
-class Estimating(Protocol):
-    """Estimates what plans would cost this agent."""
-
-    def take(self, source: NodeId, request: EstimateRequest) -> None:
-        """A request of that node."""
-
-
-class Host(Protocol):
-    """What the control service needs of the process around a node."""
-
-    @property
-    def node(self) -> MeshNode: ...
-
-    @property
-    def is_signed(self) -> bool:
-        """Whether the mesh has keys, so that a job must be signed by an operator."""
-
-    @property
-    def estimates(self) -> Estimating: ...
-
-    def refusal(self, item: Item) -> TrustError | None:
-        """Why this agent does not accept the signature of an item; None: it does."""
-
-    def clock_us(self) -> int:
-        """The node's clock."""
-
-    def submit(self, item: Item) -> None:
-        """Put an item into the directory, and perform the effects."""
-
-    def announce(self, item: Item) -> None:
-        """Sign an item as this agent, and put it into the directory."""
-
-    def perform(self, effects: Sequence[Outer]) -> None:
-        """Perform effects that the node returned."""
-
-    async def leave(self) -> bool:
-        """Leave the mesh for good. Returns whether the mesh had all its lines in time."""
-
-    def describe(self, report: StatusReport) -> StatusReport:
-        """Add the figures that only the process knows."""
-
-
-class Asking(Protocol):
-    """A core that asks other agents."""
-
-    def step(self, source: NodeId, message: Any, now: int) -> None: ...
-
-    def tick(self, now: int) -> list[Effect]: ...
-
-    @property
-    def deadline(self) -> int | None: ...
 
 
 class Exchange:

@@ -373,12 +373,11 @@ class JobSeat:
         self.tree.heard(source, now)
         return self.reducer.offer(source, message, now)
 
-    def _on_commit(self, source: NodeId, message: m.Commit, now: int) -> list[Effect]:
+    def _on_answer(self, source: NodeId, message: m.Commit | m.Split, now: int) -> list[Effect]:
         effects = self._note_ballot(message.ballot, now)
+        if isinstance(message, m.Split):
+            return effects + self.reducer.split(message, now)
         return effects + self.reducer.committed(message.ids, message.ballot, now)
-
-    def _on_split(self, source: NodeId, message: m.Split, now: int) -> list[Effect]:
-        return self._note_ballot(message.ballot, now) + self.reducer.split(message, now)
 
     def _on_demand(self, source: NodeId, message: m.Resend | m.Hold, now: int) -> list[Effect]:
         if source != self.tree.parent:
@@ -526,8 +525,8 @@ class JobSeat:
 
 _STEPS: dict[type[Message], Callable[[JobSeat, NodeId, Any, int], list[Effect]]] = {
     m.Bundle: JobSeat._on_bundle,
-    m.Commit: JobSeat._on_commit,
-    m.Split: JobSeat._on_split,
+    m.Commit: JobSeat._on_answer,
+    m.Split: JobSeat._on_answer,
     m.Resend: JobSeat._on_demand,
     m.Hold: JobSeat._on_demand,
     m.Control: JobSeat._on_control,

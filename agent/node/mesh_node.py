@@ -18,8 +18,7 @@ A node whose disk writes fail steps aside, so that jobs do not wait for it:
     BACK     | all earlier writes are durable          | as OUT, and writes the records that it omitted
     IN       | these are durable too                   | joins again, in the same life, as a newer version of itself
 
-While the node is OUT no effect waits, so nothing grows. It sends routed messages to a random node that it knew, which forwards
-them.
+While the node is OUT no effect waits, so nothing grows. It sends routed messages by way of a random node that it knew.
 
     datagram -> overlay | directory | link -> message -> seat of its job (tree, reducer, worker, succession, master)
 

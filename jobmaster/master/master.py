@@ -44,6 +44,11 @@ from elf.srt.messages.parameters import Parameters
 from elf.srt.messages.results import WITHDRAWN, LedgerReport, PartReply, Put, PutReply, Watch
 
 
+def is_time(at: int | None, now: int, span: int) -> bool:
+    """Whether `at` has come, or is more than `span` away because the clock stepped back."""
+    return at is not None and (now >= at or at > now + span)
+
+
 class Master:
     """Serves one job under `ballot`.
 
@@ -424,15 +429,15 @@ class Master:
     def tick(self, now: int) -> list[Effect]:
         """Publish windows that are due, split bundles that were parked for too long, repeat messages."""
         self.intake.expire(now)
-        if self._is_time(self._emission.at, now, self._emit_us):
+        if is_time(self._emission.at, now, self._emit_us):
             self._emit(now)
-        if self._is_time(self._read_at, now, self.parameters.read_us):
+        if is_time(self._read_at, now, self.parameters.read_us):
             self.publication.contents.read_on()  # one step of a large window; other work is done between the steps
             self._read_at = None
         self._out += self.watchers.tick(now)
         self.amendments.tick(now)
         self._finish.tick(self.spec, now)
-        if self._is_time(self._forget_at, now, self.roster.eviction.look_us):
+        if is_time(self._forget_at, now, self.roster.eviction.look_us):
             self._forget_at = now + self.roster.eviction.look_us
             self.roster.evict_silent(now)
             self.publication.settle()
@@ -440,10 +445,6 @@ class Master:
                 self._retire()  # if no lines arrive, `_emit` is not called
         self.roster.add_wanted()
         return self._end(now)
-
-    def _is_time(self, at: int | None, now: int, span: int) -> bool:
-        """Whether `at` has come, or is more than `span` away because the clock stepped back."""
-        return at is not None and (now >= at or at > now + span)
 
     @property
     def deadline(self) -> int | None:

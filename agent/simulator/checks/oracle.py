@@ -29,8 +29,7 @@ Of lines that an agent cannot parse:
 If two processes have one key, the lines of both count as that agent's lines; of the process that ends, only those that the log
 has by then.
 
-A line is in time if it was written before its server's clock could show the window's end plus the lateness: no promise of that
-agent can have passed it by then.
+A line is in time if it was written before its server's clock could show the window's end plus the lateness.
 """
 
 from __future__ import annotations
