@@ -128,6 +128,8 @@ def test_a_stop_finishes_windows_and_a_watch_goes_on_to_the_next_start(tmp_path:
                 while follows(watch, "open")["status"] < 400:
                     pass
                 with command(other, "job", "stop", "hits", *keys) as stop:
+                    assert stop.stderr is not None
+                    assert "do not count" in stop.stderr.readline()  # it waits now
                     wait_until(lambda: state(fleet) == "finishing", "the job is not finishing")
                     stop.send_signal(signal.SIGINT)
                     told = stop.communicate(timeout=WAIT_S)[1]
