@@ -77,6 +77,7 @@ JobFileOption = Annotated[
     ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would change, and change nothing.")]
+Answer = Annotated[TextOrJson, typer.Option("--output", help="The answer's form.")]
 
 
 @job_app.command("start")
@@ -111,6 +112,7 @@ def job_start(
     ] = None,
     dry_run: DryRun = False,
     strict: Strict = False,
+    output: Answer = TextOrJson.text,
     keys: OperatorKeys = None,
     agent: Agent = None,
 ) -> None:
@@ -125,7 +127,8 @@ def job_start(
         "keep": keep,
         "sinks": sink or None,
     }
-    typer.echo(start_command(new_job(name, file, flags, param, strict=strict), dry_run, keys, agent))
+    new = new_job(name, file, flags, param, strict=strict)
+    typer.echo(start_command(new, dry_run, keys, agent, output == "json"))
 
 
 class At(StrEnum):
@@ -158,6 +161,7 @@ def job_update(
     dry_run: DryRun = False,
     strict: Strict = False,
     force: Force = False,
+    output: Answer = TextOrJson.text,
     keys: OperatorKeys = None,
     agent: Agent = None,
 ) -> None:
@@ -169,7 +173,9 @@ def job_update(
     from elf.agent.commands.jobs.job import new_job
 
     new = new_job(name, file, {"sql": sql}, param, strict=strict)
-    update = Update(name, new, None, at.value, expect_version, dry_run, keys, force=force)
+    update = Update(
+        name, new, None, at.value, expect_version, dry_run, keys, force=force, as_json=output == "json"
+    )
     typer.echo(update_command(update, agent))
 
 
@@ -182,13 +188,16 @@ def job_set(
     at: ChangeAt = At.now,
     expect_version: ExpectVersion = None,
     dry_run: DryRun = False,
+    output: Answer = TextOrJson.text,
     keys: OperatorKeys = None,
     agent: Agent = None,
 ) -> None:
     """Give parameters of a running job's question other values."""
     from elf.agent.commands.jobs.change import Update, set_command
 
-    update = Update(name, None, None, at.value, expect_version, dry_run, keys, tuple(values))
+    update = Update(
+        name, None, None, at.value, expect_version, dry_run, keys, tuple(values), as_json=output == "json"
+    )
     typer.echo(set_command(update, agent))
 
 
@@ -207,13 +216,16 @@ def job_rollback(
     expect_version: ExpectVersion = None,
     dry_run: DryRun = False,
     force: Force = False,
+    output: Answer = TextOrJson.text,
     keys: OperatorKeys = None,
     agent: Agent = None,
 ) -> None:
     """Give a running job an earlier version again."""
     from elf.agent.commands.jobs.change import Update, rollback_command
 
-    update = Update(name, None, to, at.value, expect_version, dry_run, keys, force=force)
+    update = Update(
+        name, None, to, at.value, expect_version, dry_run, keys, force=force, as_json=output == "json"
+    )
     typer.echo(rollback_command(update, agent))
 
 
@@ -266,6 +278,7 @@ def job_promote(
     name: JobName,
     at: ChangeAt = At.now,
     dry_run: DryRun = False,
+    output: Answer = TextOrJson.text,
     keys: OperatorKeys = None,
     agent: Agent = None,
 ) -> None:
@@ -276,7 +289,7 @@ def job_promote(
     from elf.agent.commands.jobs.change import Update
     from elf.agent.commands.jobs.trial.trial import promote_command
 
-    update = Update(name, at=at.value, dry_run=dry_run, keys=keys)
+    update = Update(name, at=at.value, dry_run=dry_run, keys=keys, as_json=output == "json")
     typer.echo(promote_command(update, agent))
 
 

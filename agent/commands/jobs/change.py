@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
+from msgspec import to_builtins as builtins
 
 from elf.agent.commands.arguments import values_of
 from elf.agent.commands.jobs.estimate import estimate_lines
@@ -24,7 +26,7 @@ from elf.agent.commands.jobs.job import (
     signed,
     spec_of,
 )
-from elf.agent.commands.mesh_text import time_text
+from elf.agent.commands.mesh_text import as_json, time_text
 from elf.agent.commands.process.streams import say
 from elf.agent.config.names import check_asked, unknown_job
 from elf.agent.control import protocol as w
@@ -53,7 +55,8 @@ GOSSIP_S = 0.1
 
 class Update(msgspec.Struct, frozen=True):
     """The arguments of `elf job update`, `set` and `rollback`. new: of an update; to: the version of a rollback. expect: the
-    version that the job must have now. values: NAME=VALUE of parameters, for `set`."""
+    version that the job must have now. values: NAME=VALUE of parameters, for `set`. as_json: the answer is an
+    object, not text."""
 
     name: str
     new: NewJob | None = None
@@ -64,6 +67,7 @@ class Update(msgspec.Struct, frozen=True):
     keys: Path | None = None
     values: tuple[str, ...] = ()
     force: bool = False
+    as_json: bool = False
 
     @property
     def is_rollback(self) -> bool:
@@ -230,7 +234,7 @@ def _change(
     agent: Path | None,
     refused: w.Refused | None,
 ) -> str | w.Refused:
-    """The text to print; or the verdict, if the job's master has not taken the change."""
+    """What to print; or the verdict, if the job's master has not taken the change."""
     version, present = made.version, former.versions[-1]
     next_number, digest = held.next, present.digest
     if refused is not None:
@@ -240,7 +244,8 @@ def _change(
         version = former.whole[-1]  # another operator signs it
     elif is_same:
         these = "this query and these values" if update.values else "this query"
-        return f"job {former.name} has {these} already, as version {present.digest}; nothing changes"
+        text = f"job {former.name} has {these} already, as version {present.digest}; nothing changes"
+        return _answer(update, former, version, lambda: [text])
     counts_alike = plan_of(version.plan).counts_as(plan_of(present.plan))
     if update.at == "restate" and not update.force and not counts_alike:
         _check_readable(former, held)
@@ -248,20 +253,47 @@ def _change(
     for note in made.notes if refused is None else ():
         say(note)
     if update.dry_run:
-        return "\n".join(_outlook(former, spec, agent))
+        estimates = estimates_of(version.plan, agent) if not is_same else None
+        about = {"estimates": estimates, **_line_values(former, spec)}
+        return _answer(update, former, version, lambda: _outlook(former, spec, estimates), about)
     what = "roll back" if update.is_rollback else "update"
     answer = send_change(signed(spec, update.keys, held.signed, what), agent)
     if isinstance(answer, w.Refused):
         return answer
+    return _answer(update, former, version, lambda: _done(former, version, answer, is_same), builtins(answer))
+
+
+def _answer(
+    update: Update,
+    former: JobSpec,
+    version: Version,
+    lines: Callable[[], Iterable[str]],
+    about: Mapping[str, Any] | None = None,
+) -> str:
+    """What to print: those lines, or an object with what a program wants to know. about: more of the object's values."""
+    if not update.as_json:
+        return "\n".join(lines())
+    present = former.versions[-1]
+    values = {
+        "name": former.name,
+        "former": present.digest,
+        "version": version.digest,
+        "dry_run": update.dry_run,
+        "differences": differences(present, version),
+    }
+    return as_json(builtins({**values, **(about or {})}))
+
+
+def _done(former: JobSpec, version: Version, answer: w.Changed, is_same: bool) -> Iterator[str]:
+    """A change that was made, as lines of text."""
     if is_same:
-        return f"job {former.name}: version {version.digest} is signed by other keys now, and goes on"
-    return "\n".join(
-        [
-            f"job {former.name}: version {version.digest} is in force from {time_text(answer.from_us)} UTC on"
-            f"{confirmed(answer)}; that took {answer.took_us / 1000:.0f} ms",
-            *unconfirmed(answer),
-        ]
+        yield f"job {former.name}: version {version.digest} is signed by other keys now, and goes on"
+        return
+    yield (
+        f"job {former.name}: version {version.digest} is in force from {time_text(answer.from_us)} UTC on"
+        f"{confirmed(answer)}; that took {answer.took_us / 1000:.0f} ms"
     )
+    yield from unconfirmed(answer)
 
 
 def confirmed(answer: w.Changed) -> str:
@@ -301,10 +333,10 @@ def _check_readable(former: JobSpec, held: w.JobHeld) -> None:
         )
 
 
-def _outlook(former: JobSpec, spec: JobSpec, agent: Path | None) -> Iterator[str]:
+def _outlook(former: JobSpec, spec: JobSpec, estimates: w.Estimates | None) -> Iterator[str]:
     """What a change would do, as lines of text."""
     old, new = former.versions[-1], spec.versions[-1]
-    if old.digest == new.digest:
+    if estimates is None:
         yield f"version {new.digest} of job {spec.name} would be signed by other keys, and go on"
         yield "nothing was changed"
         return
@@ -312,8 +344,20 @@ def _outlook(former: JobSpec, spec: JobSpec, agent: Path | None) -> Iterator[str
     yield _line_text(former, spec)
     for difference in differences(old, new):
         yield escape(str(difference))
-    yield from estimate_lines(new.plan, estimates_of(new.plan, agent))
+    yield from estimate_lines(new.plan, estimates)
     yield "nothing was changed"
+
+
+def _line_values(former: JobSpec, spec: JobSpec) -> dict[str, Any]:
+    """From when on a change would be in force (None: from the oldest window that is not final), whether it would cut a window,
+    and whether agents would read lines again."""
+    plans = former.versions[-1].plan, spec.versions[-1].plan
+    counts_alike = plan_of(plans[0]).counts_as(plan_of(plans[1]))
+    if spec.mode == "next":
+        return {"from_us": next_boundary(plans, spec.line_us), "cuts": False, "rereads": False}
+    if spec.mode == "restate" or counts_alike:
+        return {"from_us": None, "cuts": False, "rereads": not counts_alike}
+    return {"from_us": spec.line_us, "cuts": True, "rereads": False}
 
 
 def _line_text(former: JobSpec, spec: JobSpec) -> str:

@@ -113,8 +113,10 @@ def connect(agent: Path | None) -> Control:
     return Control(socket_path(agent, config, os.environ))
 
 
-def start_command(new: NewJob, dry_run: bool, keys: Path | None, agent: Path | None) -> str:
-    """Start a job everywhere. Returns the text to print. Raises `ElfError`."""
+def start_command(
+    new: NewJob, dry_run: bool, keys: Path | None, agent: Path | None, json: bool = False
+) -> str:
+    """Start a job everywhere. Returns what to print. Raises `ElfError`."""
     check_new(new.name)
     with connect(agent) as control:
         held = held_job(control, new.name, columns=True)
@@ -125,7 +127,8 @@ def start_command(new: NewJob, dry_run: bool, keys: Path | None, agent: Path | N
     spec = spec_of(new, plan, held, former)
     if former is not None and not former.stopped:
         if not differs(former, spec):
-            return f"job {new.name} runs already, with this query; nothing was changed"
+            text = f"job {new.name} runs already, with this query; nothing was changed"
+            return _values(former, dry_run, None, started=False) if json else text
         raise UsageError(
             f"job {new.name} runs already, with another query or other options; change its query with elf job update {new.name}, "
             f"stop it first (elf job stop {new.name}), or choose another name"
@@ -134,12 +137,24 @@ def start_command(new: NewJob, dry_run: bool, keys: Path | None, agent: Path | N
         put_job(agent, signed(spec, keys, held.signed, "start"))
     for note in notes:
         say(note)
-    if dry_run:
-        return "\n".join(_outlook(spec, held, agent))
+    estimates = estimates_of(spec.versions[-1].plan, agent) if dry_run else None
+    if json:
+        return _values(spec, dry_run, estimates, started=not dry_run)
+    if estimates is not None:
+        return "\n".join(_outlook(spec, held, estimates))
     return f"job {new.name} was started; see its windows with: elf job watch {new.name}"
 
 
-def _outlook(spec: JobSpec, held: w.JobHeld, agent: Path | None) -> Iterator[str]:
+def _values(spec: JobSpec, dry_run: bool, estimates: w.Estimates | None, started: bool) -> str:
+    """The answer for programs."""
+    from elf.agent.commands.mesh_text import as_json
+
+    last = spec.versions[-1]
+    values = {"name": spec.name, "version": last.digest, "dry_run": dry_run, "started": started}
+    return as_json({**values, "estimates": msgspec.to_builtins(estimates)})
+
+
+def _outlook(spec: JobSpec, held: w.JobHeld, estimates: w.Estimates) -> Iterator[str]:
     """What a start would do, as lines of text."""
     from elf.jobmaster.directory.differences import parts_of
 
@@ -148,8 +163,7 @@ def _outlook(spec: JobSpec, held: w.JobHeld, agent: Path | None) -> Iterator[str
     for option, text in options_of(spec).items():
         yield f"{option}: {text}"
     yield from (f"{part}: {text}" for part, text in parts_of(spec.versions[-1]).items() if text != "none")
-    plan = spec.versions[-1].plan
-    yield from estimate_lines(plan, estimates_of(plan, agent))
+    yield from estimate_lines(spec.versions[-1].plan, estimates)
     yield "nothing was changed"
 
 

@@ -84,7 +84,20 @@ def test_another_having_cuts_no_window_and_reads_nothing_again(fleet: Fleet) -> 
             assert "no line is read again, and no window is cut\n" in fleet.elf(
                 "job", "set", "busy", "least=1", "--dry-run"
             )
-            fleet.elf("job", "set", "busy", "least=1")
+            planned = json.loads(
+                fleet.elf("job", "set", "busy", "least=1", "--dry-run", "--output", "json")
+            )
+            assert {key: planned[key] for key in ("dry_run", "cuts", "rereads", "from_us", "differences")} == {
+                "dry_run": True,
+                "cuts": False,
+                "rereads": False,
+                "from_us": None,
+                "differences": [{"part": "least", "before": "1000000", "after": "1"}],
+            }
+            assert planned["estimates"]["of"] == 3
+            made = json.loads(fleet.elf("job", "set", "busy", "least=1", "--output", "json"))
+            assert (made["former"], made["version"]) == (planned["former"], version(fleet, "busy"))
+            assert (made["agents"], made["confirmed"], made["missing"]) == (3, 3, [])
             seen.wait_finals(2)
         parts = stretches(fleet, "busy")
         line_us = parts[-1][1]

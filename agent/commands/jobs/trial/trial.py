@@ -265,7 +265,7 @@ def promote_command(update: Update, agent: Path | None) -> str:
     if update.dry_run:
         return text
     end_trial(update.name, update.keys, agent)
-    return f"{text}\nthe trial has ended"
+    return text if update.as_json else f"{text}\nthe trial has ended"
 
 
 def abort_command(name: str, keys: Path | None, agent: Path | None) -> str:
