@@ -84,10 +84,10 @@ def test_another_having_cuts_no_window_and_reads_nothing_again(fleet: Fleet) -> 
             assert "no line is read again, and no window is cut\n" in fleet.elf(
                 "job", "set", "busy", "least=1", "--dry-run"
             )
-            planned = json.loads(
-                fleet.elf("job", "set", "busy", "least=1", "--dry-run", "--output", "json")
-            )
-            assert {key: planned[key] for key in ("dry_run", "cuts", "rereads", "from_us", "differences")} == {
+            planned = json.loads(fleet.elf("job", "set", "busy", "least=1", "--dry-run", "--output", "json"))
+            assert {
+                key: planned[key] for key in ("dry_run", "cuts", "rereads", "from_us", "differences")
+            } == {
                 "dry_run": True,
                 "cuts": False,
                 "rereads": False,
