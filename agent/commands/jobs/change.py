@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from msgspec import to_builtins as builtins
+from msgspec import to_builtins
+from msgspec.structs import asdict
 
 from elf.agent.commands.arguments import values_of
-from elf.agent.commands.jobs.estimate import estimate_lines
+from elf.agent.commands.jobs.estimate import estimate_lines, estimate_values
 from elf.agent.commands.jobs.job import (
     FLAGS,
     NEVER_FINAL,
@@ -254,13 +255,13 @@ def _change(
         say(note)
     if update.dry_run:
         estimates = estimates_of(version.plan, agent) if not is_same else None
-        about = {"estimates": estimates, **_line_values(former, spec)}
+        about = {"estimates": estimate_values(estimates), **_line_values(former, spec)}
         return _answer(update, former, version, lambda: _outlook(former, spec, estimates), about)
     what = "roll back" if update.is_rollback else "update"
     answer = send_change(signed(spec, update.keys, held.signed, what), agent)
     if isinstance(answer, w.Refused):
         return answer
-    return _answer(update, former, version, lambda: _done(former, version, answer, is_same), builtins(answer))
+    return _answer(update, former, version, lambda: _done(former, version, answer, is_same), asdict(answer))
 
 
 def _answer(
@@ -281,7 +282,7 @@ def _answer(
         "dry_run": update.dry_run,
         "differences": differences(present, version),
     }
-    return as_json(builtins({**values, **(about or {})}))
+    return as_json(to_builtins({**values, **(about or {})}))
 
 
 def _done(former: JobSpec, version: Version, answer: w.Changed, is_same: bool) -> Iterator[str]:

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
+
+from msgspec import to_builtins
 
 from elf.agent.config.units import duration_text, size_text
 from elf.agent.control import protocol as w
 from elf.jobmaster.log.schedule import plan_of
 from elf.sinks.console.cells import escape
+
+
+def estimate_values(found: w.Estimates | None) -> dict[str, Any] | None:
+    """The estimates for programs."""
+    return None if found is None else {"agents": to_builtins(found.agents), "of": found.of}
 
 
 def estimate_lines(plan: bytes, found: w.Estimates) -> Iterator[str]:

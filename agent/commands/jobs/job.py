@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from elf.agent.commands.arguments import values_of
-from elf.agent.commands.jobs.estimate import estimate_lines
+from elf.agent.commands.jobs.estimate import estimate_lines, estimate_values
 from elf.agent.commands.process.streams import say
 from elf.agent.config import units
 from elf.agent.config.job_file import EMIT_US, KEEP_US, LATENESS_US, JobFile, read_job_file
@@ -151,7 +151,7 @@ def _values(spec: JobSpec, dry_run: bool, estimates: w.Estimates | None, started
 
     last = spec.versions[-1]
     values = {"name": spec.name, "version": last.digest, "dry_run": dry_run, "started": started}
-    return as_json({**values, "estimates": msgspec.to_builtins(estimates)})
+    return as_json({**values, "estimates": estimate_values(estimates)})
 
 
 def _outlook(spec: JobSpec, held: w.JobHeld, estimates: w.Estimates) -> Iterator[str]:

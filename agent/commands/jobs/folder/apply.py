@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from elf.agent.commands.jobs.change import TRIES_MAX, confirmed, send_change, unconfirmed
-from elf.agent.commands.jobs.estimate import estimate_lines
+from elf.agent.commands.jobs.estimate import estimate_lines, estimate_values
 from elf.agent.commands.jobs.folder.files import jobs_of, label_of
 from elf.agent.commands.jobs.folder.steps import Action, Step, step_of, stops, too_many
 from elf.agent.commands.jobs.job import (
@@ -259,5 +259,5 @@ def _values(outcome: Outcome) -> dict[str, Any]:
         "agents": outcome.change.agents if outcome.change is not None else None,
         "confirmed": outcome.change.confirmed if outcome.change is not None else None,
         "error": outcome.error or None,
-        "estimates": msgspec.to_builtins(outcome.estimates),
+        "estimates": estimate_values(outcome.estimates),
     }
