@@ -2,7 +2,7 @@
 masters take.
 
 An operator asks the agent of a host, whose directory says which version the job has. The agent sends the change to the job's
-master, repeatedly. If it is refused, the operator makes it again from what the master told; one who expects a version gives up
+master, repeatedly. If it is refused, the operator makes it again from the master's answer; one who expects a version gives up
 when the job has another one.
 
 Each verdict is entered into the audit list. Checked: at the end all agents hold the same list, with every verdict of an agent

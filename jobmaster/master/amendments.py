@@ -2,7 +2,7 @@
 and then to all nodes.
 
     change of an operator -> judged -> taken: its spec goes into the directory, and from there to all masters of the job
-                                    -> refused: the operator is told which version is in force
+                                    -> refused: the answer names the version that is in force
     spec of a higher rank -> due -> CONTROL proposed -> in the log -> multicast, again while a lane is open
                                                                    -> reported to the directory, for a master that finds no log
 

@@ -178,7 +178,7 @@ def running_job(name: str, agent: Path | None, *, columns: bool = False) -> tupl
 
 
 def _running(update: Update, agent: Path | None, refused: w.Refused | None) -> tuple[JobSpec, w.JobHeld]:
-    """The job, if it runs and has the expected version. refused: what its master told. Raises UsageError."""
+    """The job, if it runs and has the expected version. refused: its master's answer. Raises UsageError."""
     name = update.name
     former, held = running_job(name, agent, columns=update.new is not None)
     if former.trial is not None:
