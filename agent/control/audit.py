@@ -138,7 +138,7 @@ def _is_tried(spec: JobSpec, directory: Directory) -> bool:
 
 
 def what_of_change(spec: JobSpec, at: int) -> What:
-    """Which command made a change in the spec's history, as far as that tells."""
+    """Which command made a change in the spec's history, as far as that shows."""
     if at < 0 or spec.changes[at].mode == "start":
         return "start"
     if spec.changes[at].version == END:
@@ -206,7 +206,7 @@ def _line(item: Item, audited: Audited, names: Mapping[NodeId, str], verdict: tu
 
 
 def _not_entered(item: Item, known: set[tuple[str, int, str]]) -> Iterator[AuditLine]:
-    """Changes of a job that no agent entered; known: those that one did. Only the last one has a signature that tells who
+    """Changes of a job that no agent entered; known: those that one did. Only the last one has a signature that shows who
     made it."""
     spec, signed = decode_job(item), signed_of(item)
     if spec.trial is not None:

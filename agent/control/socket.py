@@ -1,7 +1,7 @@
 """The control socket of an agent, both ends: how commands on this host reach it.
 
 A unix socket, with mode 0600 from the start, so only users who can read the agent's keys can connect. A socket for a group too
-has mode 0660. The kernel tells which user connects: root and the agent's own user may do all, others only read (`Reading`).
+has mode 0660. The kernel reports which user connects: root and the agent's own user may do all, others only read (`Reading`).
 
 A connection carries one request (`elf.agent.control.protocol`) and ends with the last answer or when the command disconnects. All
 is bounded: at most `CONNECTIONS_MAX` connections, `READERS_MAX` of them of others, whose requests are small; a request must
@@ -55,7 +55,7 @@ PATH_BYTES_MAX = 100
 """A unix address has at most 107 bytes; a longer path is reached through a descriptor of its folder."""
 
 PEER = struct.Struct("iII")
-"""What SO_PEERCRED tells of who connected: process, user, group."""
+"""What SO_PEERCRED reports of the peer: process, user, group."""
 READ_ONLY = (
     "only root and the user that runs this agent may change anything; as another member of its control_group you may read: "
     "elf job list, show, history and watch, elf mesh status, tree and audit. Run this command as that user (sudo -u …)"

@@ -28,7 +28,7 @@ def operator(number: int) -> bytes:
 
 
 def revocation(name: bytes, now: Micros) -> Item:
-    """The item that revokes an operator's certificate. Like real ones, it tells whole seconds."""
+    """The item that revokes an operator's certificate. Like real ones, it has whole seconds."""
     body = msgspec.msgpack.encode(Revocation(name.decode(), now // 1_000_000))
     return Item("revoked", name, (now // 1_000_000,), body)
 

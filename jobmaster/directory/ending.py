@@ -5,10 +5,10 @@
     the job's master   -> takes the change like any other; when all windows up to the line are final, and every sink has them, it
                           gives the directory the stopped spec: so every node ends the job, as after a stop at once
 
-Nothing else differs from a change: which lines count, what is read again, which window is cut, and who learns of it. The stopped spec
-needs an operator's signature and does not exist before the end, so the operator signs both at once; its bytes follow from the
-first spec, which so carries 200 bytes for it and not a copy of the plans. An agent that gives it to the directory too early
-does what `elf job stop --now` would have done, and no more.
+Nothing else differs from a change: which lines count, what is read again, which window is cut, and who learns of it. The
+stopped spec needs an operator's signature and does not exist before the end, so the operator signs both at once; its bytes
+follow from the first spec, which so carries 200 bytes for it and not a copy of the plans. An agent that gives it to the
+directory too early does what `elf job stop --now` would have done, and no more.
 """
 
 from __future__ import annotations
