@@ -17,6 +17,7 @@ from elf.agent.control.protocol import AuditLine
 from elf.errors import ElfError, PeerError, UsageError
 from elf.jobmaster.directory.audit import REASON_MAX, Audited, What, agent_of, audit_item, decode_audited
 from elf.jobmaster.directory.directory import Directory
+from elf.jobmaster.directory.ending import is_end
 from elf.jobmaster.directory.job_items import JobItems
 from elf.jobmaster.directory.job_spec import END, JobSpec, decode_job
 from elf.jobmaster.directory.shared_plans import parted
@@ -216,7 +217,7 @@ def _not_entered(item: Item, known: set[tuple[str, int, str]]) -> Iterator[Audit
         if (spec.name, change.number, change.version) not in known:
             by = signed if change.number == spec.number else Signed("", b"", 0)
             yield _derived(change.asked_us, by, spec, what_of_change(spec, at), change.version)
-    if spec.stopped and (spec.name, spec.number, version) not in known:
+    if spec.stopped and not is_end(spec) and (spec.name, spec.number, version) not in known:
         yield _derived(signed.when_s * SECOND_US, signed, spec, "stop", version)
 
 

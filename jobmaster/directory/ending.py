@@ -48,6 +48,14 @@ def stopped(spec: JobSpec, number: int) -> JobSpec:
     return replace(spec, number=number + STOP_AHEAD, stopped=True, versions=versions, end=b"")
 
 
+def is_end(spec: JobSpec) -> bool:
+    """Whether the job was stopped because it had come to its end, and not at once."""
+    last = spec.changes[-1] if spec.changes else None
+    return (
+        spec.stopped and last is not None and (last.version, last.number + STOP_AHEAD) == (END, spec.number)
+    )
+
+
 def ended(spec: JobSpec) -> Item:
     """The item that ends a job that is finishing, with the signature that its operator gave it."""
     return stopped(spec, spec.number).item(spec.end)

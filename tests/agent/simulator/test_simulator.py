@@ -81,7 +81,7 @@ def test_random_scenarios_have_every_fault_and_end_it_in_time() -> None:
         assert all(max(fault.at_us, fault.until_us) <= scenario.trouble_us for fault in scenario.faults)
     assert kinds == {
         s.Storm, s.Cut, s.Slow, s.Pause, s.FullDisk, s.Step, s.Crash, s.Join, s.Part, s.Change,
-        s.Lose, s.SinkCrash, s.Bug, s.Twin, s.Restore, s.Share, s.Reject,
+        s.Lose, s.SinkCrash, s.Bug, s.Twin, s.Restore, s.Share, s.Reject, s.Stop,
     }  # fmt: skip
 
 
@@ -90,10 +90,11 @@ def test_every_kind_of_fault_occurs_in_enough_of_the_seeds() -> None:
     seeds: Counter[str] = Counter()
     for seed in range(300):
         seeds.update({name_of(fault) for fault in random_scenario(seed).faults})
-    assert len(seeds) == 53
+    assert len(seeds) == 55
     assert seeds.pop("twin, clone kept") >= 5
     assert seeds.pop("restore") >= 15  # of a quarter that has a key, a folder or a log used twice
-    seldom = {name: count for name, count in seeds.items() if "beside" in name or "rejected" in name}
+    kinds = "beside", "rejected", "at once"
+    seldom = {name: count for name, count in seeds.items() if any(kind in name for kind in kinds)}
     assert min(seldom.values()) >= 1, "of one in twenty each"
     assert min(count for name, count in seeds.items() if name not in seldom) >= 20, seeds.most_common()[-9:]
     scenarios = [random_scenario(seed) for seed in range(300)]
