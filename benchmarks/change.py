@@ -107,7 +107,7 @@ def restate(smoke: bool) -> None:
     """Windows of another job are watched while one reads an hour again."""
     agents, size, seconds = (2, 20 << 20, 3) if smoke else (3, 1 << 30, 20)
     print(f"\nrestate of an hour: {agents} agents with {size >> 20:,} MiB of log each, CURVE")
-    while not 60 < time.time() % HOUR_S < HOUR_S - 900:
+    while not 60 < time.time() % HOUR_S < HOUR_S - 600:
         time.sleep(1)  # the hour must not end meanwhile
     now_s = int(time.time())
     began_s = now_s // HOUR_S * HOUR_S
