@@ -155,7 +155,7 @@ class Operators:
         """Make the change of the version that is in force, as far as the operator knows, and sign it."""
         world, spec = self._mesh.world, self._present(each.fault.job, each.host)
         held = self._held(each.fault.job, each.host)
-        if spec is None or spec.stopped or each.tries >= TRIES_MAX:
+        if spec is None or spec.stopped or spec.is_finishing or each.tries >= TRIES_MAX:
             self._asking.remove(each)
             return
         number, former = next_spec_number(held.ballot(), spec.number), spec.versions[-1].digest
