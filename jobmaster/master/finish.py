@@ -1,7 +1,8 @@
 """When a job that is finishing has come to its end: the log has its control line, and nothing before it can change any more.
 
 Waiting has a bound, because an agent may be gone for good, or a sink: at `keep` past the time at which the last window should
-have been final, its lines would be past retention anyway, so the job ends without them.
+have been final, its lines would be past retention anyway, so the job ends without them. A master counts that time from its first
+look at the end, if that is after the control line: its clock may be ahead of the one that the operator's agent had.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ class Finish:
         self._outbox, self._watchers, self._has_ledgers = outbox, watchers, has_ledgers
         self._period_us = parameters.emit_us
         self._at: int | None = None
+        self._seen_us: int | None = None  # when this master first looked
         self._complete_since: int | None = None
 
     @property
@@ -52,7 +54,7 @@ class Finish:
         """Look, if it is time. spec: the job's newest."""
         self.has_come = False
         if not self._is_finishing:
-            self._at = None
+            self._at = self._seen_us = None
         elif (
             self._at is None or now >= self._at or self._at > now + self._period_us
         ):  # the clock stepped back
@@ -61,7 +63,8 @@ class Finish:
 
     def _is_over(self, spec: JobSpec, now: int) -> bool:
         line_us = self._state.schedule[-1].from_us
-        if now >= line_us + spec.lateness_us + spec.keep_us:
+        seen_us = self._seen_us = min(now, self._seen_us if self._seen_us is not None else now)
+        if now >= max(line_us, seen_us) + spec.lateness_us + spec.keep_us:
             return True
         if not self.is_complete(line_us):
             self._complete_since = None
