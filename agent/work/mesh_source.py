@@ -143,8 +143,7 @@ class MeshSource:
         self._time_max = self._files.notes.time_max
         self._parse_health = ParseHealth()
         self._reject: Reject | None = None
-        self._lost_bytes = 0
-        self._is_state_lost = False
+        self._lost_bytes, self._is_state_lost = 0, False
         self._spent = Spent()
         self._lock = Lock()
 

@@ -110,17 +110,8 @@ class Master:
         self.watchers = Watchers(self.job, ballot, parameters, self._reread, self.publication.newest_finals)
         self._out: list[Effect] = []
         self._known_schedule = known_schedule if not state.schedule else None
-        self.amendments = Amendments(
-            spec,
-            state,
-            ballot,
-            self.log,
-            self.publication,
-            parameters.ask_us_max,
-            self._known_schedule,
-            signer,
-            is_void,
-        )
+        job = spec, state, ballot, self.log, self.publication
+        self.amendments = Amendments(*job, parameters.ask_us_max, self._known_schedule, signer, is_void)
         self._signer = signer
         self._finish = Finish(
             state, self.roster, self.publication, self.outbox, self.watchers, self._has_ledgers, parameters

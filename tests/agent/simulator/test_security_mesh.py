@@ -217,78 +217,92 @@ def test_commands_sign_what_they_start(
         save_keys(eve, tmp_path / "eve.keys")
         signed = ("--keys", str(tmp_path / "eve.keys"))
         capsys.readouterr()
-        assert main([*start, *signed]) == 2
-        assert capsys.readouterr().err == (
-            "elf: --keys: 'eve' may not change job 'hits', only jobs named web-*; sign it with keys of an operator who may, or "
-            "issue some: elf keys issue NAME --role operator --jobs PATTERN; nothing was changed\n"
-        )
-        with Control(mesh.socket(0)) as control, pytest.raises(UsageError, match="only jobs named web-"):
-            control.one(
-                JobPut(sign_item(eve, spec_of(plan_of("1 second")).item(), EPOCH_S))
-            )  # a command that does not refuse early
-        start = ("job", "start", "web-hits", "--sql", SQL, *agent)
-        assert main([*start, *signed]) == 0
-        mesh.wait_served("web-hits")
-        folder = tmp_path / "jobs"
-        folder.mkdir()
-        for name in ("other", "web-hits"):
-            (folder / f"{name}.sql").write_text(SQL.replace("path", "method"))
-        capsys.readouterr()
-        assert main(["job", "apply", "-f", str(folder), *agent, *signed]) == 2
-        assert "'eve' may not change job 'other'" in capsys.readouterr().err
-        assert not any(host.node.directory.get("job", job_id("other")) for host in mesh.hosts)
-        trial = ("job", "try", "web-hits", "--sql", SQL.replace("path", "method"), "--windows", "1", *agent)
-        assert main([*trial, *signed]) == 0
-        assert main(["job", "promote", "web-hits", *agent, *signed]) == 0
-        assert main(["job", "stop", "web-hits", *agent, *signed]) == 0
-        mesh.wait_stopped("web-hits")
-        capsys.readouterr()
-        mesh.wait_for(
-            lambda: len({frozenset(host.node.directory.items("audit")) for host in mesh.hosts}) == 1
-        )
-        lists = []
-        for number in range(3):
-            assert main(["mesh", "audit", "--output", "json", "--agent", str(mesh.socket(number))]) == 0
-            lists.append(json.loads(capsys.readouterr().out))
-        assert lists[0] == lists[1] == lists[2]
-        serial = eve.certificate.serial.hex()
-        assert [(line["operator"], line["key"], line["agent"]) for line in lists[0]] == [
-            ("eve", serial, "web0") if line["what"] != "unsigned" else ("", "", "web0") for line in lists[0]
-        ]
-        assert [(line["job"], line["what"], line["outcome"]) for line in lists[0]] == [
-            ("hits", "start", "refused"),
-            ("web-hits", "start", "taken"),
-            ("web-hits", "try", "taken"),
-            ("web-hits", "promote", "taken"),
-            ("web-hits", "stop", "taken"),
-        ]
-        assert "'eve' may not change job 'hits'" in lists[0][0]["reason"]
-        unsigned = JobPut(spec_of(plan_of("1 second")).item())
-        for _ in range(2):
-            with Control(mesh.socket(2)) as control, pytest.raises(UsageError, match="must be signed"):
-                control.one(unsigned)
-        assert main(["mesh", "audit", "--output", "table", "--agent", str(mesh.socket(2))]) == 0
-        shown = capsys.readouterr().out.splitlines()
-        assert shown[0].split() == [
-            "when",
-            "operator",
-            "key",
-            "agent",
-            "job",
-            "change",
-            "version",
-            "outcome",
-            "reason",
-        ]
-        assert shown[-1].split()[2:] == [
-            "-",
-            "-",
-            "web2",
-            "-",
-            "unsigned",
-            "-",
-            "refused,",
-            "2",
-            "times",
-            "forged",
-        ]
+        check_early_refusal(mesh, eve, [*start, *signed], capsys)
+        change_within_rights(mesh, [*agent, *signed], tmp_path / "jobs", capsys)
+        check_audit(mesh, eve.certificate.serial.hex(), capsys)
+
+
+def check_early_refusal(
+    mesh: SignedMesh, eve: Keys, start: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The command refuses a job outside the operator's rights, and so does the agent."""
+    assert main(start) == 2
+    assert capsys.readouterr().err == (
+        "elf: --keys: 'eve' may not change job 'hits', only jobs named web-*; sign it with keys of an operator who may, or "
+        "issue some: elf keys issue NAME --role operator --jobs PATTERN; nothing was changed\n"
+    )
+    with Control(mesh.socket(0)) as control, pytest.raises(UsageError, match="only jobs named web-"):
+        control.one(
+            JobPut(sign_item(eve, spec_of(plan_of("1 second")).item(), EPOCH_S))
+        )  # a command that does not refuse early
+
+
+def change_within_rights(
+    mesh: SignedMesh, about: list[str], folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Start, try, promote and stop a job that the operator may change; a folder with another one is refused."""
+    assert main(["job", "start", "web-hits", "--sql", SQL, *about]) == 0
+    mesh.wait_served("web-hits")
+    folder.mkdir()
+    for name in ("other", "web-hits"):
+        (folder / f"{name}.sql").write_text(SQL.replace("path", "method"))
+    capsys.readouterr()
+    assert main(["job", "apply", "-f", str(folder), *about]) == 2
+    assert "'eve' may not change job 'other'" in capsys.readouterr().err
+    assert not any(host.node.directory.get("job", job_id("other")) for host in mesh.hosts)
+    trial = ("job", "try", "web-hits", "--sql", SQL.replace("path", "method"), "--windows", "1")
+    assert main([*trial, *about]) == 0
+    assert main(["job", "promote", "web-hits", *about]) == 0
+    assert main(["job", "stop", "web-hits", *about]) == 0
+    mesh.wait_stopped("web-hits")
+    capsys.readouterr()
+
+
+def check_audit(mesh: SignedMesh, serial: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """All agents list what was asked, taken or refused, and count what nobody signed."""
+    mesh.wait_for(lambda: len({frozenset(host.node.directory.items("audit")) for host in mesh.hosts}) == 1)
+    lists = []
+    for number in range(3):
+        assert main(["mesh", "audit", "--output", "json", "--agent", str(mesh.socket(number))]) == 0
+        lists.append(json.loads(capsys.readouterr().out))
+    assert lists[0] == lists[1] == lists[2]
+    assert [(line["operator"], line["key"], line["agent"]) for line in lists[0]] == [
+        ("eve", serial, "web0") if line["what"] != "unsigned" else ("", "", "web0") for line in lists[0]
+    ]
+    assert [(line["job"], line["what"], line["outcome"]) for line in lists[0]] == [
+        ("hits", "start", "refused"),
+        ("web-hits", "start", "taken"),
+        ("web-hits", "try", "taken"),
+        ("web-hits", "promote", "taken"),
+        ("web-hits", "stop", "taken"),
+    ]
+    assert "'eve' may not change job 'hits'" in lists[0][0]["reason"]
+    unsigned = JobPut(spec_of(plan_of("1 second")).item())
+    for _ in range(2):
+        with Control(mesh.socket(2)) as control, pytest.raises(UsageError, match="must be signed"):
+            control.one(unsigned)
+    assert main(["mesh", "audit", "--output", "table", "--agent", str(mesh.socket(2))]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[0].split() == [
+        "when",
+        "operator",
+        "key",
+        "agent",
+        "job",
+        "change",
+        "version",
+        "outcome",
+        "reason",
+    ]
+    assert shown[-1].split()[2:] == [
+        "-",
+        "-",
+        "web2",
+        "-",
+        "unsigned",
+        "-",
+        "refused,",
+        "2",
+        "times",
+        "forged",
+    ]
