@@ -144,6 +144,19 @@ def options(description: str | None, runs: int = 5) -> argparse.ArgumentParser:
     return parser
 
 
+def run_parts(parts: Mapping[str, Callable[[bool], None]], wrong: Sequence[str]) -> int:
+    """Run the parts of a script that `--only` names, or all. wrong: what they find not exact. Returns the exit code."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--smoke", action="store_true", help="small: does it still work?")
+    parser.add_argument("--only", default=",".join(parts), help="some of: %(default)s")
+    options = parser.parse_args()
+    for name in options.only.split(","):
+        parts[name](options.smoke)
+    for each in wrong:
+        print(f"NOT EXACT: {each}")
+    return 1 if wrong else 0
+
+
 def machine() -> str:
     """What the figures were measured on."""
     name = next(

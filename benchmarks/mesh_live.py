@@ -9,7 +9,6 @@ end is held against one pass over all logs; if it differs this exits with 1.
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import subprocess
@@ -232,17 +231,5 @@ def idle(smoke: bool) -> None:
 PARTS: dict[str, Callable[[bool], None]] = {"latency": latency, "kill": kill, "idle": idle}
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--smoke", action="store_true")
-    parser.add_argument("--only", default=",".join(PARTS))
-    options = parser.parse_args()
-    for name in options.only.split(","):
-        PARTS[name](options.smoke)
-    for wrong in WRONG:
-        print(f"NOT EXACT: {wrong}")
-    return 1 if WRONG else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(measure.run_parts(PARTS, WRONG))
