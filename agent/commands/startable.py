@@ -47,8 +47,8 @@ def _of_logs(settings: Config) -> Iterator[str]:
                 os.scandir(folder).close()
             except OSError as error:
                 yield (
-                    f"{settings.path}: source {source.name}: {folder}: {error.strerror}; correct the path, or make a folder there "
-                    f"that the agent's user can list (this is user {os.getuid()})"
+                    f"{settings.path}: source {source.name}: {folder}: {error.strerror}; correct the path, or make a folder "
+                    f"there that the agent's user can list (this is user {os.getuid()})"
                 )
 
 

@@ -241,7 +241,9 @@ class Host:
 
     def _start(self, records: Stored) -> None:
         self.is_started = True
-        self.notices(f"agent {self.config.agent.name} ({short(self.node.id)}) begins, at {self.transport.address.partition('/')[0]}")
+        self.notices(
+            f"agent {self.config.agent.name} ({short(self.node.id)}) begins, at {self.transport.address.partition('/')[0]}"
+        )
         effects = self.node.start(self.clock_us(), records, self.seeds.contacts())
         records.close()
         self.perform(effects)

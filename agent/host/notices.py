@@ -1,4 +1,4 @@
-"""What an agent writes to its log: notices of its node, each once for its kind, peer and interval, and the milestones of its life."""
+"""What an agent logs: notices of its node, each once for its kind, peer and interval, and the milestones of its life."""
 
 from __future__ import annotations
 

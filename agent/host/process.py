@@ -15,7 +15,6 @@ from elf.agent.host.host import Host
 from elf.agent.host.single_instance import Restart
 from elf.srt.security.certificates import Keys, Trust
 
-
 Reload = Callable[[Callable[[], None]], None]
 """Handles SIGHUP: calls its argument, in any thread, if the agent is to end."""
 

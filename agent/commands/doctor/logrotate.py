@@ -1,4 +1,4 @@
-"""Reads logrotate's configuration, as far as a follower of logs must know it: which logs, how they are rotated, how many are kept.
+"""Reads logrotate's configuration as far as a follower of logs must know it: which logs, how rotated, and how many are kept.
 
 The syntax is that of logrotate.conf(5): patterns, then directives in braces; directives outside of braces hold for the blocks
 after them. Scripts between `postrotate` and `endscript` are skipped.
@@ -71,7 +71,9 @@ def _apply(words: Sequence[str], held: dict[str, int]) -> None:
 def _directives(text: str) -> Iterator[list[str]]:
     """The words of each line; a brace ends a line too."""
     is_script = False
-    for line in re.sub(r"([{}])[ \t]*", r"\1\n", re.sub(r"[ \t]*}", "\n}", _without_comments(text))).splitlines():
+    for line in re.sub(
+        r"([{}])[ \t]*", r"\1\n", re.sub(r"[ \t]*}", "\n}", _without_comments(text))
+    ).splitlines():
         try:
             words = shlex.split(line)
         except ValueError:
@@ -90,5 +92,7 @@ def _without_comments(text: str) -> str:
 def _included(path: str) -> list[str]:
     """The files that `include` names: those of a folder, in the order of their names."""
     if Path(path).is_dir():
-        return sorted(each for each in glob.glob(f"{glob.escape(path)}/*") if not each.endswith((".bak", "~")))
+        return sorted(
+            each for each in glob.glob(f"{glob.escape(path)}/*") if not each.endswith((".bak", "~"))
+        )
     return [path]

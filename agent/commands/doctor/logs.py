@@ -43,7 +43,8 @@ def _of_source(source: SourceSection, seen: Sequence[Seen], found: Sequence[Rule
     live = [each for each in seen if not each.rotated] or list(seen)
     if not live:
         yield warning(
-            check, f"no file matches {', '.join(source.paths)}; the agent waits for one: does the server log there?"
+            check,
+            f"no file matches {', '.join(source.paths)}; the agent waits for one: does the server log there?",
         )
         return
     for one in sorted(live, key=lambda each: -each.status.st_mtime_ns)[:FILES_MAX]:
@@ -92,7 +93,11 @@ def _parsed(check: str, source: SourceSection, one: Seen, tail: bytes) -> Findin
     about = f"{one.path}: {how}, {batch.rows:,} of its last {batch.lines:,} lines parsed"
     if batch.rows == batch.lines:
         return ok(check, about)
-    advice = "; elf parse shows all" if batch.rows else "; name its format (elf formats lists them; elf parse tries one)"
+    advice = (
+        "; elf parse shows all"
+        if batch.rows
+        else "; name its format (elf formats lists them; elf parse tries one)"
+    )
     lines = reject_lines(batch.samples[0], EXCERPT_PLACES) if batch.samples else ()
     return (warning if batch.rows * 2 > batch.lines else error)(check, about + advice, lines)
 
@@ -135,4 +140,3 @@ def _watches(folders: set[str]) -> Finding:
         f"{len(failed)} of {count(len(there), 'folder')} cannot be watched, {failed[0]} first (at most {FOLDERS_MAX}, and what "
         "fs.inotify.max_user_watches and max_user_instances allow); their lines arrive up to a second later",
     )
-

@@ -60,12 +60,15 @@ def _disk(check: str, folder: Path) -> Finding:
         found = os.statvfs(place)
     except OSError as problem:
         return error(
-            check, f"{folder}: {problem.filename or folder}: {problem.strerror}; make it writable for the agent's user"
+            check,
+            f"{folder}: {problem.filename or folder}: {problem.strerror}; make it writable for the agent's user",
         )
     free, all_of_it = found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
     text = f"{folder}: {units.size_text(free)} of {units.size_text(all_of_it)} free"
     if free < FREE_MIN:
-        return error(check, f"{text}; make room: without any, the agent keeps all in memory, and then stops reading")
+        return error(
+            check, f"{text}; make room: without any, the agent keeps all in memory, and then stops reading"
+        )
     if free < FREE_SHARE * all_of_it or found.f_favail < 1000 < found.f_files:
         return warning(check, f"{text}, {found.f_favail:,} inodes; make room")
     return ok(check, text)
@@ -79,7 +82,9 @@ def _clock() -> Finding:
     except (OSError, AttributeError):
         state = -1
     if state < 0:
-        return warning("clock", "the kernel does not say whether the clock is kept right; check that NTP runs")
+        return warning(
+            "clock", "the kernel does not say whether the clock is kept right; check that NTP runs"
+        )
     off_us = MAXERROR.unpack_from(buffer, 3 * MAXERROR.size)[0]  # after modes, offset and freq
     if state == TIME_ERROR:
         return warning(
@@ -93,10 +98,15 @@ def _clock() -> Finding:
 def _memory(settings: Config) -> Finding:
     needed = settings.agent.memory_max + BARE
     text = f"memory_max {units.size_text(settings.agent.memory_max)}, and about {units.size_text(BARE)} of the process"
-    bounds = [(_limit(Path("/sys/fs/cgroup/memory.max")), "its cgroup allows"), (_available(), "are available")]
+    bounds = [
+        (_limit(Path("/sys/fs/cgroup/memory.max")), "its cgroup allows"),
+        (_available(), "are available"),
+    ]
     for bound, verb in bounds:
         if bound is not None and bound < needed:
-            return warning("memory", f"{text}, but {units.size_text(bound)} {verb}; lower memory_max, or raise that")
+            return warning(
+                "memory", f"{text}, but {units.size_text(bound)} {verb}; lower memory_max, or raise that"
+            )
     return ok("memory", text)
 
 

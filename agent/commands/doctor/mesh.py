@@ -1,4 +1,4 @@
-"""Tries what joins an agent to its mesh: keys and their terms, seeds, and what the agent that runs here says of its neighbours."""
+"""Tries what joins an agent to its mesh: keys and their terms, seeds, and what the agent here says of its neighbours."""
 
 from __future__ import annotations
 
@@ -49,7 +49,9 @@ def neighbours(status: w.Status) -> Iterator[Finding]:
     silent = [f"{each.name} ({each.state})" for each in others if each.state != "alive"]
     text = f"{len(alive)} of {len(others)} other agents answer"
     if silent:
-        yield error("mesh", f"{text}; not: {', '.join(silent[:8])}; check that they run, and the network between")
+        yield error(
+            "mesh", f"{text}; not: {', '.join(silent[:8])}; check that they run, and the network between"
+        )
     else:
         yield ok("mesh", text)
     skews = [

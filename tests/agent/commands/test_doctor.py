@@ -22,7 +22,6 @@ from elf.sinks.console.grid import Style
 from elf.srt.security.certificates import Authority
 from elf.srt.security.files import save_keys
 from elf.typer_cli import main
-from tests.rigs import paths
 
 LINE = '192.0.2.7 - - [17/May/2015:10:05:03 +0000] "GET /a HTTP/1.1" 200 12 "-" "curl/8"\n'
 LONE = """
@@ -278,7 +277,9 @@ def test_neighbours_that_do_not_answer_and_clocks_that_are_off_are_named() -> No
         ok("clocks", "b's is 0.001 s off this one, the most of 1"),
     ]
     assert list(neighbours(Status("aa", (me, well, off, gone), ("seed x: no answer yet",)))) == [
-        error("mesh", "2 of 3 other agents answer; not: d (dead); check that they run, and the network between"),
+        error(
+            "mesh", "2 of 3 other agents answer; not: d (dead); check that they run, and the network between"
+        ),
         warning("clocks", "c's is 2.500 s off this one, the most of 2; set the clocks (NTP)"),
         warning("problem", "seed x: no answer yet"),
     ]
@@ -309,5 +310,3 @@ def test_the_findings_as_text() -> None:
         "                  ^",
         "1 error, 0 warnings, 1 of 2 checks good",
     ]
-
-
