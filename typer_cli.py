@@ -187,6 +187,21 @@ def agent_run(
 
 
 @app.command()
+def doctor(
+    config: ConfigFile = Path(CONFIG),
+    output: Annotated[TableOrJson, typer.Option(help="The findings' form.")] = TableOrJson.table,
+) -> None:
+    """Try all that an agent on this host needs, and say what to mend.
+
+    Logs and their formats, rotation, disks, clock, ports, keys, state files, and the other agents of its mesh. The exit code is
+    0 if all is well, 1 with warnings only, 2 with errors.
+    """
+    from elf.agent.commands.doctor.command import doctor_command
+
+    raise typer.Exit(doctor_command(config, output.value))
+
+
+@app.command()
 def report(
     lake: Annotated[
         str, typer.Argument(metavar="LAKE", help="The folder that a parquet sink wrote, or its URL.")
