@@ -22,10 +22,11 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from elf.agent.config.config import Config
+from elf.agent.control.client import SOCKET
 from elf.agent.control.gathering import OnDisk
+from elf.agent.control.server import ControlServer
 from elf.agent.control.service import ControlService
 from elf.agent.control.shared_files import boot_id, marks
-from elf.agent.control.socket import SOCKET, ControlServer
 from elf.agent.disk import state_dir
 from elf.agent.disk.store import Store
 from elf.agent.host.allocator import resident_bytes

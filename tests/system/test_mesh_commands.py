@@ -13,8 +13,8 @@ import pytest
 
 from elf.agent.commands.jobs.watch import windows_of
 from elf.agent.commands.process.signals import Stop
+from elf.agent.control.client import Control
 from elf.agent.control.protocol import JobWatch, Published, Versions
-from elf.agent.control.socket import Control
 from elf.srt.codec.wire import decode
 from elf.srt.messages.ids import job_id
 from elf.srt.messages.results import Put

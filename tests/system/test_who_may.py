@@ -18,7 +18,7 @@ import pytest
 from typer.testing import CliRunner
 
 from elf.agent.control import protocol as w
-from elf.agent.control.socket import READ_ONLY
+from elf.agent.control.server import READ_ONLY
 from elf.errors import UsageError
 from elf.jobmaster.directory.job_spec import decode_job
 from elf.srt.security.files import load_keys, save_keys

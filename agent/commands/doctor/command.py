@@ -18,7 +18,7 @@ from elf.agent.commands.validate import check
 from elf.agent.config import config
 from elf.agent.config.config import Config
 from elf.agent.control import protocol as w
-from elf.agent.control.socket import Control, socket_path
+from elf.agent.control.client import Control, socket_path
 from elf.agent.host.identity import claimant
 from elf.errors import ConfigError, ElfError
 from elf.sinks.console.grid import Style

@@ -19,7 +19,7 @@ from elf.agent.config.limits import limits_text
 from elf.agent.config.names import check_new, meant
 from elf.agent.config.toml_values import read_duration, read_emit
 from elf.agent.control import protocol as w
-from elf.agent.control.socket import Control, socket_path
+from elf.agent.control.client import Control, socket_path
 from elf.errors import ConfigError, QueryError, UsageError
 from elf.jobmaster.directory.job_spec import JobSpec, decode_job, jobs_of
 from elf.jobmaster.directory.limits import NO_LIMITS, Limits
