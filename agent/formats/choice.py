@@ -82,13 +82,13 @@ class FormatChoice:
         self._unknown.pop(file, None)
 
     def detect(self, path: str, head: bytes) -> Format:
-        found = _detected(path, head)
+        found, doubt = _detected(path, head)
         if self.chosen.get(path) != found.name:
             self.chosen[path] = found.name
             if self._lenient:
-                self._found.setdefault(found.name, []).append(path)
+                self._found.setdefault(found.name + doubt, []).append(path)
             else:
-                self._notices(f"{path}: format {found.name}")
+                self._notices(f"{path}: format {found.name}{doubt}")
         return found
 
     @property
@@ -111,7 +111,7 @@ class FormatChoice:
         for path, head in heads.items():
             if head.strip():
                 try:
-                    columns.update(column_types(_detected(path, head)))
+                    columns.update(column_types(_detected(path, head)[0]))
                 except FormatError:
                     if not self._lenient:
                         raise
@@ -126,9 +126,13 @@ def _found_line(format: str, paths: Sequence[str]) -> str:
 
 
 @lru_cache(maxsize=2)  # asked twice of a file: for the columns, then with its first block
-def _detected(path: str, head: bytes) -> Format:
+def _detected(path: str, head: bytes) -> tuple[Format, str]:
+    """The format, and the doubt about it, if any. Raises FormatError, which names the file."""
+    from elf.agent.formats.detect import detection
+
     try:
-        return resolve("auto", sample=head)
+        found = detection(head)
+        return found.format, found.doubt
     except FormatError as error:
         raise FormatError(f"{path}: {error}") from error
 

@@ -1,13 +1,14 @@
 """Detects a log's format from its first lines: candidates parse them, and the most specific that accepts enough wins.
 
 Parsing alone is ambiguous in two cases. A shorter format can accept a longer one's line (the `%h %l %u` of combined accepts
-"shop.example:80 10.0.0.1 - -"), so the more specific is tried first. Every JSON format accepts every object with a time, so the
-keys decide.
+"shop.example:80 10.0.0.1 - -"), so the more specific is tried first: the user's own formats, products, then the general ones.
+Every JSON format accepts every object with a time, so the keys decide. Of the many products only those are tried whose fixed
+texts some lines have.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -23,6 +24,10 @@ BYTES_MAX = 256 << 10
 """Size of the sample: 100 lines of a verbose format (ALB, Caddy: 1 to 2 KiB) fit."""
 ACCEPTED_MIN = 0.5
 """Fraction of the lines that must be accepted: a log may begin with broken lines."""
+SURE_MIN = 0.95
+"""Fraction from which on a detection says no more than the format's name."""
+LOOKED_AT = 8
+"""Lines, evenly spread, in which a product's fixed texts are looked for."""
 
 # The more specific first: of two formats that both accept half of the lines, the later one accepts the other's lines too.
 _TEXT = (
@@ -80,7 +85,19 @@ class _Tried(msgspec.Struct, frozen=True):
     first: Reject | None
 
 
+class Detection(msgspec.Struct, frozen=True):
+    """A detected format. doubt: what its finder must be told, as text behind the name; "" where it is sure."""
+
+    format: Format
+    doubt: str = ""
+
+
 def detect(sample: bytes) -> Format:
+    """As `detection`, without its doubt."""
+    return detection(sample).format
+
+
+def detection(sample: bytes) -> Detection:
     """The format of `sample`, the first lines of a log (a cut last line is ignored). Its `name` is the chosen one.
 
     Raises FormatError, naming what was tried and where the nearest candidate first differs, when none accepts half the lines.
@@ -90,15 +107,53 @@ def detect(sample: bytes) -> Format:
         raise FormatError("format auto: there is no whole line to detect the format from; name the format")
     header = next((line for line in lines if line.lower().startswith(b"#fields:")), None)
     if header is not None:
-        return _headed(header)
+        return Detection(_headed(header))
     objects = _objects(lines)
-    names: Iterable[str] = (_json_name(objects),) if len(objects) * 2 > len(lines) else _TEXT
+    are_objects = len(objects) * 2 > len(lines)
     tried = []
-    for name in names:
-        tried.append(_try(PRESETS[name], lines))
+    candidates = _candidates(lines, objects if are_objects else None)
+    for plan in candidates:
+        tried.append(_try(plan, lines))
         if tried[-1].accepted >= ACCEPTED_MIN:
-            return PRESETS[name]
+            return Detection(plan, _doubt(tried, candidates, lines))
     raise FormatError(_nothing_fits(tried))
+
+
+def _candidates(lines: list[bytes], objects: list[dict[str, object]] | None) -> Iterator[Format]:
+    """The formats to try, the more specific first. objects: those of the lines, if the lines are objects."""
+    from elf.agent.formats.products import catalogue, own
+
+    for name, (path, table) in own.own_tables().items():
+        yield own.read_own(path, table, name)
+    if objects is not None:
+        name = _json_name(objects)
+        if name not in PRESETS:
+            yield catalogue.product(name)
+            name = "json"
+        yield PRESETS[name]
+        return
+    for name in catalogue.likely(lines[:: -(-len(lines) // LOOKED_AT)]):
+        if catalogue.is_like(name, lines):
+            yield catalogue.product(name)
+    for name in _TEXT:
+        yield PRESETS[name]
+
+
+def _doubt(tried: Sequence[_Tried], others: Iterator[Format], lines: list[bytes]) -> str:
+    """The doubt about the last of `tried`, which was chosen, for lack of lines that it fits or since others look the same."""
+    from elf.agent.formats.products.catalogue import TABLES
+
+    chosen = tried[-1]
+    table = TABLES.get(chosen.plan.name, {})
+    guess = f", a guess by its shape ({table['summary']})" if table.get("guess") else ""
+    if chosen.accepted >= SURE_MIN:
+        return guess
+    rest = [*tried[:-1], *(_try(plan, lines) for plan in others)]
+    best = max(rest, key=lambda one: one.accepted, default=None)
+    next_best = "no other fits any"
+    if best is not None and best.accepted:
+        next_best = f"next is {best.plan.name} with {best.accepted:.0%}"
+    return f"{guess}, which fits {chosen.accepted:.0%} of the first {chosen.lines:,} lines ({next_best})"
 
 
 def _lines(sample: bytes) -> list[bytes]:
@@ -130,7 +185,9 @@ def _json_name(objects: list[dict[str, object]]) -> str:
     for name, keys in _JSON_KEYS.items():
         if sum(len(keys & one.keys()) >= 2 for one in objects) * 2 > len(objects):
             return name
-    return "json"
+    from elf.agent.formats.products.catalogue import writer
+
+    return writer(objects) or "json"
 
 
 def _try(plan: Format, lines: list[bytes]) -> _Tried:

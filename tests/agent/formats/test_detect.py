@@ -89,7 +89,7 @@ def test_objects_are_told_apart_by_their_keys() -> None:
 
 
 def test_what_fits_nothing_is_answered_with_what_was_tried_and_the_first_mismatch() -> None:
-    line = b'10.0.0.1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 5 "-" "curl" 0.250\n'
+    line = b'10.0.0.1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 5 "-" "curl" 0.250 x\n'
     with pytest.raises(FormatError) as caught:
         formats.resolve("auto", sample=line * 3)
     said = str(caught.value)
