@@ -116,7 +116,9 @@ def detection(sample: bytes) -> Detection:
         tried.append(_try(plan, lines))
         if tried[-1].accepted >= ACCEPTED_MIN:
             return Detection(plan, _doubt(tried, candidates, lines))
-    raise FormatError(_nothing_fits(tried))
+    from elf.agent.formats.products.catalogue import hint
+
+    raise FormatError(_nothing_fits(tried) + (f"; {advice}" if (advice := hint(lines)) else ""))
 
 
 def _candidates(lines: list[bytes], objects: list[dict[str, object]] | None) -> Iterator[Format]:

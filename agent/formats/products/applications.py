@@ -26,7 +26,7 @@ TABLES: dict[str, dict[str, Any]] = {
         "source": "https://devcenter.heroku.com/articles/http-routing#heroku-router-log-format",
         "regex": r"(?P<time>[0-9T:.+-]{19,32}) heroku\[router\]: at=(?P<at>\w+)"
         r'(?: code=(?P<code>H[0-9]+) desc="(?P<message>[^"]*)")?'
-        r' method=(?P<method>\S+) path="(?P<uri>[^"]*)" host=(?P<host>\S+) request_id=(?P<request_id>\S+)'
+        r' method=(?P<method>\S+) path="(?P<uri>.*)" host=(?P<host>\S+) request_id=(?P<request_id>\S+)'
         r' fwd="(?P<client_ip>[^",]*)(?:, ?(?P<forwarders>[^"]*))?" dyno=(?P<dyno>\S*) connect=(?P<connect_time>[0-9]*)(?:ms)?'
         r" service=(?P<request_time_ms>[0-9]*)(?:ms)? status=(?P<status>[0-9]{3}) bytes=(?P<bytes>[0-9]*)"
         r"(?: protocol=(?P<scheme>\w+))?(?: .*)?",

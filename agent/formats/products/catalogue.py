@@ -37,6 +37,24 @@ detected: False where another format always has the same lines.
 """
 
 
+HINTS: tuple[tuple[bytes, str], ...] = (
+    (
+        rb'INFO: +[0-9A-Fa-f.:\[\]]+:[0-9]+ - "',
+        "these lines are uvicorn's, which have no time: have them logged behind %(asctime)s, or as combined by gunicorn",
+    ),
+    (
+        rb"--[0-9a-f]{8}-A--$",
+        "this is ModSecurity's serial audit log: use SecAuditLogType Concurrent, or SecAuditLogFormat JSON",
+    ),
+)
+"""What to do about lines of products that cannot be read: how they begin, and an advice."""
+
+
+def hint(lines: Sequence[bytes]) -> str:
+    """An advice about lines that no format fits, or ""."""
+    return next((text for start, text in HINTS if any(re.match(start, line) for line in lines)), "")
+
+
 def likely(lines: Sequence[bytes]) -> list[str]:
     """The products, in the order of `TABLES`, that one of `lines` may be of: all fixed texts of the format are in it, in their
     order. O(lines), some microseconds for each product: no format is read for it."""

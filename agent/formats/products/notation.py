@@ -175,7 +175,12 @@ def _from_line(name: str, text: str, escape: Escape) -> Format:
             told = column + (f"!{bang}" if bang else "") + (f":{type}" if type else "")
             pieces.append(_field(told, escape))
     plan = literal(name, pieces)
-    return msgspec.structs.replace(plan, zone=_has_zone(plan.fields))
+    fields = plan.fields
+    if (
+        escape is Escape.NONE
+    ):  # a quote does not end a field, unless the text that follows the field comes with it
+        fields = tuple(msgspec.structs.replace(field, quote="") for field in fields)
+    return msgspec.structs.replace(plan, fields=fields, zone=_has_zone(fields))
 
 
 def _has_zone(fields: Iterable[Field]) -> bool:

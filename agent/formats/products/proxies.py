@@ -14,6 +14,7 @@ TABLES: dict[str, dict[str, Any]] = {
         "source": "https://www.envoyproxy.io/docs/envoy/latest/configuration/observability/access_log/usage",
         "line": '[{time:iso}] "{request}" {status:status=0} {response_flags} {request_length} {bytes} {request_time:ms}'
         ' {upstream_response_time:ms} "{http_x_forwarded_for}" "{user_agent}" "{request_id}" "{host:host}" "{upstream_addr}"',
+        "escape": "none",
         "time_is": "start",
     },
     "istio": {
@@ -24,6 +25,7 @@ TABLES: dict[str, dict[str, Any]] = {
         ' {upstream_response_time:ms} "{http_x_forwarded_for}" "{user_agent}" "{request_id}" "{host:host}" "{upstream_addr}"'
         " {upstream_cluster} {upstream_local_address} {downstream_local_address} {client_ip:host_port} {requested_server_name}"
         " {route_name}",
+        "escape": "none",
         "time_is": "start",
     },
     "haproxy_tcp": {

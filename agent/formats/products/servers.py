@@ -46,6 +46,18 @@ TABLES: dict[str, dict[str, Any]] = {
         "nginx": f'{_NGINX} rt=$request_time uct="$upstream_connect_time" uht="$upstream_header_time"'
         ' urt="$upstream_response_time"',
     },
+    "nginx_upstream_time_bare": {
+        "summary": "nginx: combined and `rt=… uct=… uht=… urt=…` without quotes",
+        "source": "https://www.f5.com/company/blog/nginx/using-nginx-logging-for-application-performance-monitoring",
+        "nginx": f"{_NGINX} rt=$request_time uct=$upstream_connect_time uht=$upstream_header_time urt=$upstream_response_time",
+    },
+    "nginx_timed_pipe": {
+        "summary": "nginx: combined, `$request_time`, `$upstream_response_time` and `$pipe`",
+        "source": _NGINX_LOG,
+        "nginx": f"{_NGINX} $request_time $upstream_response_time $pipe",
+        "like": rf'.*" {_SECONDS} {_UPSTREAM} [.p]$',
+        "guess": True,
+    },
     "nginx_main_ext": {
         "summary": "nginx: `main_ext` of NGINX Amplify and of many tutorials",
         "source": "https://docs.nginx.com/nginx-amplify/metrics-metadata/additional-nginx-metrics/",
@@ -79,6 +91,13 @@ TABLES: dict[str, dict[str, Any]] = {
         "nginx": '[$time_local] $status - $request_method $scheme $host "$request_uri" [Client $remote_addr]'
         ' [Length $body_bytes_sent] [Gzip $gzip_ratio] "$http_user_agent" "$http_referer"',
     },
+    "apache_vhost_timed": {
+        "summary": "Apache: vhost_combined and `%D`, microseconds",
+        "source": _APACHE_LOG,
+        "apache": f"%v:%p {_APACHE} %D",
+        "like": r'[^\s\[]+:[0-9]+ [^\s:]\S* .*" [0-9]+$',
+        "guess": True,
+    },
     "apache_timed": {
         "summary": "Apache: combined and `%D`, microseconds",
         "source": _APACHE_LOG,
@@ -99,6 +118,27 @@ TABLES: dict[str, dict[str, Any]] = {
         "apache": f"{_APACHE} %T/%D",
         "like": r'.*" [0-9]+/[0-9]+$',
         "guess": True,
+    },
+    "apache_common_timed": {
+        "summary": "Apache, Tomcat from 10.1 on: common and `%D`, microseconds (before: milliseconds, `tomcat_timed`)",
+        "source": _APACHE_LOG,
+        "apache": '%h %l %u %t "%r" %>s %b %D',
+        "like": r'[^"]*\] "[^"]*" [0-9]{3} (?:[0-9]+|-) [0-9]+$',
+        "guess": True,
+    },
+    "tomcat_timed": {
+        "summary": "Tomcat before 10.1: common and `%D`, milliseconds; its lines look like `apache_common_timed`",
+        "source": "https://tomcat.apache.org/tomcat-9.0-doc/config/valve.html#Access_Log_Valve",
+        "line": '{client_ip} {ident} {user} [{time:clf}] "{request}" {status} {bytes} {request_time:ms}',
+        "time_is": "start",
+        "detected": False,
+    },
+    "gunicorn_timed": {
+        "summary": "gunicorn: combined and `%(L)s`, seconds with six decimals",
+        "source": "https://docs.gunicorn.org/en/stable/settings.html#access-log-format",
+        "apache": f"{_APACHE} %T",
+        "time_is": "end",
+        "like": r'.*" [0-9]+\.[0-9]{6}$',
     },
     "icecast": {
         "summary": "Icecast: combined and the seconds for which a listener stayed; its lines look like `apache_timed`",

@@ -15,9 +15,16 @@ from elf.agent.formats.parser import Parser
 from elf.agent.formats.products.catalogue import OURS, TABLES, product
 from elf.agent.formats.products.notation import KEYS
 from elf.agent.formats.steps import column_types
+from elf.errors import FormatError
 from tests.agent.formats.test_golden import Entry, entries, shown
 
-SAME = {"icecast": "apache_timed", "tomcat": "common", "jetty": "combined", "gunicorn": "combined"}
+SAME = {
+    "icecast": "apache_timed",
+    "tomcat_timed": "apache_common_timed",
+    "tomcat": "common",
+    "jetty": "combined",
+    "gunicorn": "combined",
+}
 """Products whose lines are those of another format, and what detection calls them."""
 
 
@@ -70,6 +77,25 @@ def test_a_guess_is_called_one() -> None:
     assert found.doubt == (
         ", a guess by its shape (nginx: combined, `$request_time` and `$upstream_response_time`)"
     )
+
+
+def test_quotes_in_what_a_client_sends_do_not_hide_lines_of_servers_that_escape_nothing() -> None:
+    line = b'[2016-04-15T20:17:00.310Z] "GET /a HTTP/2" 200 - 1 2 3 - "-" "x\\" y \\" "id" "shop" "-"\n'
+    batch = Parser(product("envoy"), ("user_agent", "host")).parse(line)
+    assert batch.columns["user_agent"].to_python() == ['x\\" y \\']
+    assert batch.columns["host"].to_python() == ["shop"]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (b'INFO:     127.0.0.1:52012 - "GET / HTTP/1.1" 200 OK\n', "uvicorn's, which have no time"),
+        (b"--5c3a1b2f-A--\n", "use SecAuditLogType Concurrent"),
+    ],
+)
+def test_what_cannot_be_read_is_answered_with_what_to_do(line: bytes, said: str) -> None:
+    with pytest.raises(FormatError, match=said):
+        detection(line * 3)
 
 
 def test_a_detection_that_is_not_sure_says_so_and_names_the_next() -> None:
