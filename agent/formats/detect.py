@@ -3,7 +3,7 @@
 Parsing alone is ambiguous in two cases. A shorter format can accept a longer one's line (the `%h %l %u` of combined accepts
 "shop.example:80 10.0.0.1 - -"), so the more specific is tried first: the user's own formats, products, then the general ones.
 Every JSON format accepts every object with a time, so the keys decide. Of the many products only those are tried whose fixed
-texts some lines have.
+texts some lines have; the general formats without them are tried last, for the message.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 
 from elf.agent.formats import w3c
 from elf.agent.formats.batch import Reject
-from elf.agent.formats.fields import Format, Reason
+from elf.agent.formats.fields import Format, Reason, Shape
 from elf.agent.formats.parser import Parser
 from elf.agent.formats.presets import PRESETS
 from elf.errors import FormatError
@@ -134,11 +134,24 @@ def _candidates(lines: list[bytes], objects: list[dict[str, object]] | None) -> 
             name = "json"
         yield PRESETS[name]
         return
-    for name in catalogue.likely(lines[:: -(-len(lines) // LOOKED_AT)]):
+    some = lines[:: -(-len(lines) // LOOKED_AT)]
+    for name in catalogue.likely(some):
         if catalogue.is_like(name, lines):
             yield catalogue.product(name)
-    for name in _TEXT:
-        yield PRESETS[name]
+    likely = [PRESETS[name] for name in _TEXT if _is_likely(PRESETS[name], some)]
+    yield from likely
+    yield from (PRESETS[name] for name in _TEXT if PRESETS[name] not in likely)
+
+
+def _is_likely(plan: Format, lines: list[bytes]) -> bool:
+    """Whether one of the lines has the format's fixed texts, up to the first field that may be absent."""
+    if plan.shape is not Shape.LITERAL or plan.header:
+        return True
+    optional = next((at for at, field in enumerate(plan.fields) if field.optional), len(plan.fields) + 1)
+    texts = [plan.prefix.encode(), *(field.after.encode() for field in plan.fields[: optional - 1])]
+    from elf.agent.formats.products.catalogue import has_texts
+
+    return any(has_texts(line, texts) for line in lines)
 
 
 def _doubt(tried: Sequence[_Tried], others: Iterator[Format], lines: list[bytes]) -> str:
@@ -218,5 +231,5 @@ def _nothing_fits(tried: list[_Tried]) -> str:
     return (
         f"format auto: none of {names} fits; nearest is {near.plan.name} ({near.accepted:.0%} of {near.lines} lines), which"
         f" expected {near.first.expected}{field} at byte {near.first.offset} and found {found!r}; name the format"
-        " (nginx:FILE#NAME, apache:FILE#NAME, a pasted format string, or regex:PATTERN)"
+        " (nginx:FILE#NAME, apache:FILE#NAME, a pasted format string, regex:PATTERN, or a table [format.NAME] of your own)"
     )

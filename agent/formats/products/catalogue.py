@@ -9,7 +9,6 @@ from typing import Any
 
 from elf.agent.formats.fields import Format
 from elf.agent.formats.products import applications, clouds, errors, proxies, servers
-from elf.agent.formats.products.notation import read_table
 
 Table = Mapping[str, Any]
 
@@ -24,6 +23,8 @@ TABLES: dict[str, Table] = {
 @cache
 def product(name: str) -> Format:
     """The format of a product in `TABLES`."""
+    from elf.agent.formats.products.notation import read_table
+
     return read_table(name, {key: value for key, value in TABLES[name].items() if key not in OURS})
 
 
@@ -58,10 +59,11 @@ def hint(lines: Sequence[bytes]) -> str:
 def likely(lines: Sequence[bytes]) -> list[str]:
     """The products, in the order of `TABLES`, that one of `lines` may be of: all fixed texts of the format are in it, in their
     order. O(lines), some microseconds for each product: no format is read for it."""
-    return [name for name, texts in _fixed_texts() if any(_has(line, texts) for line in lines)]
+    return [name for name, texts in _fixed_texts() if any(has_texts(line, texts) for line in lines)]
 
 
-def _has(line: bytes, texts: Iterable[bytes]) -> bool:
+def has_texts(line: bytes, texts: Iterable[bytes]) -> bool:
+    """Whether the line has all of these texts, in their order."""
     at = 0
     for text in texts:
         at = line.find(text, at)

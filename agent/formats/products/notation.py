@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from string import Formatter
 from typing import Any
 
 import msgspec
@@ -70,6 +69,7 @@ TYPES: dict[str, Convert] = {
 _FIELD = re.compile(
     r"(?P<column>[A-Za-z_]\w*)?(?::(?P<type>%.*|\w+))?(?P<sum>\+)?(?:=(?P<nulls>[^?]*))?(?P<optional>\?)?"
 )
+_PIECE = re.compile(r"\{\{|\}\}|\{(?P<field>[^{}]*)\}|[{}]|[^{}]+")
 _LAYOUTS = ("line", "nginx", "apache", "regex", "json", "ltsv", "logfmt")
 _KEYED = {"json": Shape.JSON, "ltsv": Shape.LTSV, "logfmt": Shape.LOGFMT}
 KEYS: dict[str, type] = {
@@ -164,16 +164,16 @@ def _escape(table: Mapping[str, Any], default: Escape) -> Escape:
 
 
 def _from_line(name: str, text: str, escape: Escape) -> Format:
-    try:
-        parts = list(Formatter().parse(text))
-    except ValueError as error:
-        raise FormatError(f"line: {error}; write {{{{ for a brace of the log") from error
     pieces: list[Piece] = []
-    for before, column, type, bang in parts:
-        pieces.append(before)
-        if column is not None:
-            told = column + (f"!{bang}" if bang else "") + (f":{type}" if type else "")
-            pieces.append(_field(told, escape))
+    for found in _PIECE.finditer(text):
+        if found["field"] is not None:
+            pieces.append(_field(found["field"], escape))
+        elif found[0] in ("{", "}"):
+            raise FormatError(
+                f"line: a single {found[0]} at byte {found.start()}; write it twice for a brace of the log"
+            )
+        else:
+            pieces.append(found[0].replace("{{", "{").replace("}}", "}"))
     plan = literal(name, pieces)
     fields = plan.fields
     if (

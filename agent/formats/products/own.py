@@ -16,7 +16,6 @@ from typing import Any
 from elf.agent.formats.fields import Format
 from elf.agent.formats.presets import PRESETS
 from elf.agent.formats.products.catalogue import TABLES
-from elf.agent.formats.products.notation import read_table
 from elf.errors import FormatError
 
 SYSTEM = Path("/etc/elf/formats.toml")
@@ -70,6 +69,8 @@ def read_own(path: Path, table: object, name: str) -> Format:
         raise FormatError(f"{path}: [format.{name}]: ELF has a format of this name; choose another")
     if not isinstance(table, Mapping):
         raise FormatError(f"{path}: [format.{name}]: expected a table")
+    from elf.agent.formats.products.notation import read_table
+
     try:
         return read_table(name, table)
     except FormatError as error:

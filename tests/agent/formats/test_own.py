@@ -115,7 +115,7 @@ def test_types_of_a_regex_and_a_strptime_pattern_without_a_zone() -> None:
         ({"line": "{time:iso} {}"}, "{}: expected {column} or {column:type}"),
         ({"line": "{time:iso} {a b}"}, "{a b}: expected {column} or {column:type}"),
         ({"line": "{time:iso} {a!r}"}, "{a!r}: expected {column} or {column:type}"),
-        ({"line": "{time:iso"}, "write {{ for a brace"),
+        ({"line": "{time:iso"}, "line: a single { at byte 0; write it twice"),
         ({"line": "{time:iso}{status}"}, "no separator between time and status"),
         ({"line": "{status}"}, "no field gives the time"),
         ({"line": "{time:iso} {status:text}"}, "status is bigint in every format, and string here"),
