@@ -412,7 +412,9 @@ def _opened(path: str) -> Content:
     if not isinstance(content, Utf16):
         return content
     os.close(content.descriptor)
-    raise SourceError("text in UTF-16 is read by elf run only, not followed; have the log written as UTF-8")
+    raise SourceError(
+        "text in UTF-16 is not followed, only read whole (elf run without --follow); have it written as UTF-8"
+    )
 
 
 def _names(seen: Sequence[Seen]) -> dict[str, set[tuple[str, Inode]]]:

@@ -24,12 +24,12 @@ TABLES: dict[str, dict[str, Any]] = {
     },
     "apache_error": {
         "summary": "Apache's error log (2.4)",
-        "source": "https://httpd.apache.org/docs/2.4/logs.html#errorlog",
+        "source": "https://httpd.apache.org/docs/2.4/mod/core.html#errorlogformat",
         "regex": r"\[(?P<time>[A-Z][a-z]{2} [A-Z][a-z]{2} [0-9]{2} [0-9:]{8}\.[0-9]{6} [0-9]{4})\]"
-        r" \[(?P<module>\w*):(?P<level>\w+)\]"
-        r" \[pid (?P<pid>[0-9]+)(?::tid (?P<tid>[0-9]+))?\]"
-        r" (?:\[(?:client|remote) (?P<client_ip>[^\]\s]+?)(?::[0-9]+)?\] )?"
-        r"(?:(?P<code>AH[0-9]{5}): )?(?P<message>.*?)(?:, referer: (?P<referer>\S*))?",
+        r" \[(?P<module>\w*):(?P<level>\w+)\] \[pid (?P<pid>[0-9]+)(?::tid (?P<tid>[0-9]+))?\] "
+        r"(?:(?P<source>[\w.]+\([0-9]+\)): )?"
+        r"(?:(?P<error>\([0-9]+\)[^:]*): )?(?:\[(?:client|remote) (?P<client_ip>[^\]\s]+?)(?::[0-9]+)?\] )?"
+        r"(?:(?P<code>AH[0-9]{5,6}): )?(?P<message>.*?)(?:, referer: (?P<referer>.*))?",
         "has": ("[", "] [", ":", "] [pid ", "] "),
         "types": {"time": "%a %b %d %H:%M:%S.%f %Y", "pid": "int", "tid": "int"},
     },

@@ -120,7 +120,7 @@ TABLES: dict[str, dict[str, Any]] = {
         "guess": True,
     },
     "apache_common_timed": {
-        "summary": "Apache, Tomcat from 10.1 on: common and `%D`, microseconds (before: milliseconds, `tomcat_timed`)",
+        "summary": "Apache and Tomcat: common and `%D`, microseconds; Tomcat before 10.1 has milliseconds, `tomcat_timed`",
         "source": _APACHE_LOG,
         "apache": '%h %l %u %t "%r" %>s %b %D',
         "like": r'[^"]*\] "[^"]*" [0-9]{3} (?:[0-9]+|-) [0-9]+$',

@@ -127,7 +127,7 @@ def test_archives_are_followed_and_utf16_is_not(tmp_path: Path) -> None:
     reader.settle()
     assert sorted(reader.lines) == [b"1", b"2", b"3", b"4"]
     assert [notice for notice in reader.notices if "UTF-16" in notice] == [
-        f"access: {tmp_path / 'a.log.3'}: text in UTF-16 is read by elf run only, not followed; have the log written as UTF-8;"
-        " waiting until it can be read"
+        f"access: {tmp_path / 'a.log.3'}: text in UTF-16 is not followed, only read whole (elf run without --follow);"
+        " have it written as UTF-8; waiting until it can be read"
     ]
     reader.close()
