@@ -184,7 +184,12 @@ def _from_line(name: str, text: str, escape: Escape) -> Format:
 
 
 def _has_zone(fields: Iterable[Field]) -> bool:
-    return all(f.convert is not Convert.TIME_STRPTIME or "%z" in f.pattern for f in fields)
+    """Whether times carry their zone, as far as the table says (ISO 8601 and the like: each text says it itself)."""
+    return not any(
+        field.convert is Convert.TIME_OF_DAY
+        or (field.convert is Convert.TIME_STRPTIME and "%z" not in field.pattern)
+        for field in fields
+    )
 
 
 def _field(told: str, escape: Escape, *, shown: str = "") -> Field:

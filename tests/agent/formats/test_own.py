@@ -103,6 +103,15 @@ def test_types_of_a_regex_and_a_strptime_pattern_without_a_zone() -> None:
     assert (plan.time_is, plan.zone, plan.name) == ("start", False, "x")
 
 
+def test_a_date_and_a_time_of_day_are_in_the_sources_zone_unless_the_table_says_utc() -> None:
+    table: dict[str, Any] = {"line": "{time:date} {time:time_of_day};{status}"}
+    for zone, hours in ((False, 2), (True, 0)):
+        plan = read_table("x", table | ({"zone": True} if zone else {}))
+        assert plan.zone is zone
+        batch = Parser(plan, ("time",), timezone="Europe/Berlin").parse(b"2015-05-17 10:05:03;200\n")
+        assert batch.columns["time"].to_python() == [MAY_17 - hours * 3_600_000_000]
+
+
 @pytest.mark.parametrize(
     ("table", "said"),
     [
