@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from elf.agent.formats import w3c
+from elf.agent.formats import nginx, w3c
 from elf.agent.formats.batch import Reject
 from elf.agent.formats.fields import Format, Reason, Shape
 from elf.agent.formats.parser import Parser
@@ -118,7 +118,7 @@ def detection(sample: bytes) -> Detection:
             return Detection(plan, _doubt(tried, candidates, lines))
     from elf.agent.formats.products.catalogue import hint
 
-    raise FormatError(_nothing_fits(tried) + (f"; {advice}" if (advice := hint(lines)) else ""))
+    raise FormatError(_nothing_fits(tried, lines) + (f"; {advice}" if (advice := hint(lines)) else ""))
 
 
 def _candidates(lines: list[bytes], objects: list[dict[str, object]] | None) -> Iterator[Format]:
@@ -216,7 +216,22 @@ def _nearness(one: _Tried) -> tuple[float, bool, int]:
     return one.accepted, one.first.reason is Reason.TRAILING, one.first.offset
 
 
-def _nothing_fits(tried: list[_Tried]) -> str:
+def _question(near: _Tried, lines: list[bytes]) -> str:
+    """A format string that fits lines of combined (or a like format) with further fields, as a question; "" if there is none."""
+    from elf.agent.formats.products.suggestion import extended
+
+    if near.first is None or near.first.reason is not Reason.TRAILING:
+        return ""
+    text = extended(
+        near.plan.name, near.first.line[near.first.offset :].rstrip(b"\r").decode("utf-8", "replace")
+    )
+    if text is None:
+        return ""
+    fits = _try(nginx.from_string(text), lines).accepted
+    return f" is it --format '{text}' ({fits:.0%} of them fit)? Else" if fits >= ACCEPTED_MIN else ""
+
+
+def _nothing_fits(tried: list[_Tried], lines: list[bytes]) -> str:
     """One line: the formats tried, and the first mismatch of the nearest one.
 
     The nearest one accepts most lines, or else reads farthest. A format that read all its fields, with more text after them,
@@ -230,6 +245,7 @@ def _nothing_fits(tried: list[_Tried]) -> str:
     field = f" in {near.first.field}" if near.first.field else ""
     return (
         f"format auto: none of {names} fits; nearest is {near.plan.name} ({near.accepted:.0%} of {near.lines} lines), which"
-        f" expected {near.first.expected}{field} at byte {near.first.offset} and found {found!r}; name the format"
+        f" expected {near.first.expected}{field} at byte {near.first.offset} and found {found!r};"
+        f"{_question(near, lines)} name the format"
         " (nginx:FILE#NAME, apache:FILE#NAME, a pasted format string, regex:PATTERN, or a table [format.NAME] of your own)"
     )
