@@ -31,8 +31,11 @@ def extended(name: str, rest: str) -> str | None:
 
 
 def _variable(key: str | None, value: str, taken: set[str]) -> str:
-    times = ("request_time", "upstream_response_time") if _SECONDS.fullmatch(value) and not key else ()
-    names = (*([key[:-1].lower()] if key else []), *times, *(f"field{n}" for n in range(1, TOKENS_MAX + 2)))
+    names = [f"field{n}" for n in range(1, TOKENS_MAX + 2)]
+    if key:
+        names.insert(0, key[:-1].lower())
+    elif _SECONDS.fullmatch(value):
+        names[:0] = ["request_time", "upstream_response_time"]
     name = next(name for name in names if name not in taken)
     taken.add(name)
     return name
