@@ -36,9 +36,7 @@ class Arguments(NamedTuple):
     """The arguments of `elf run`."""
 
     query: Annotated[str | None, Option("Spark SQL (left out with --report).", metavar="QUERY")] = None
-    files: Annotated[
-        tuple[str, ...], Option("Names, globs, archives (.gz, .xz), - for stdin.", metavar="FILE")
-    ] = ()
+    files: Annotated[tuple[str, ...], Option("Names, globs, .gz, .zst, or - for stdin.", metavar="FILE")] = ()
     format: Annotated[
         str,
         Option(

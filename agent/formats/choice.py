@@ -82,13 +82,16 @@ class FormatChoice:
         self._unknown.pop(file, None)
 
     def detect(self, path: str, head: bytes) -> Format:
-        found, doubt = _detected(path, head)
+        from elf.agent.formats.detect import doubt
+
+        found = _detected(path, head)
         if self.chosen.get(path) != found.name:
             self.chosen[path] = found.name
+            said = found.name + doubt(head, found)
             if self._lenient:
-                self._found.setdefault(found.name + doubt, []).append(path)
+                self._found.setdefault(said, []).append(path)
             else:
-                self._notices(f"{path}: format {found.name}{doubt}")
+                self._notices(f"{path}: format {said}")
         return found
 
     @property
@@ -111,7 +114,7 @@ class FormatChoice:
         for path, head in heads.items():
             if head.strip():
                 try:
-                    columns.update(column_types(_detected(path, head)[0]))
+                    columns.update(column_types(_detected(path, head)))
                 except FormatError:
                     if not self._lenient:
                         raise
@@ -126,13 +129,9 @@ def _found_line(format: str, paths: Sequence[str]) -> str:
 
 
 @lru_cache(maxsize=2)  # asked twice of a file: for the columns, then with its first block
-def _detected(path: str, head: bytes) -> tuple[Format, str]:
-    """The format, and the doubt about it, if any. Raises FormatError, which names the file."""
-    from elf.agent.formats.detect import detection
-
+def _detected(path: str, head: bytes) -> Format:
     try:
-        found = detection(head)
-        return found.format, found.doubt
+        return resolve("auto", sample=head)
     except FormatError as error:
         raise FormatError(f"{path}: {error}") from error
 

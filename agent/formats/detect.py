@@ -8,7 +8,7 @@ texts some lines have; the general formats without them are tried last, for the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import msgspec
 
@@ -85,19 +85,7 @@ class _Tried(msgspec.Struct, frozen=True):
     first: Reject | None
 
 
-class Detection(msgspec.Struct, frozen=True):
-    """A detected format. doubt: what its finder must be told, as text behind the name; "" where it is sure."""
-
-    format: Format
-    doubt: str = ""
-
-
 def detect(sample: bytes) -> Format:
-    """As `detection`, without its doubt."""
-    return detection(sample).format
-
-
-def detection(sample: bytes) -> Detection:
     """The format of `sample`, the first lines of a log (a cut last line is ignored). Its `name` is the chosen one.
 
     Raises FormatError, naming what was tried and where the nearest candidate first differs, when none accepts half the lines.
@@ -105,29 +93,52 @@ def detection(sample: bytes) -> Detection:
     lines = _lines(sample)
     if not lines:
         raise FormatError("format auto: there is no whole line to detect the format from; name the format")
-    header = next((line for line in lines if line.lower().startswith(b"#fields:")), None)
-    if header is not None:
-        return Detection(_headed(header))
-    objects = _objects(lines)
-    are_objects = len(objects) * 2 > len(lines)
-    tried = []
-    candidates = _candidates(lines, objects if are_objects else None)
-    for plan in candidates:
-        tried.append(_try(plan, lines))
-        if tried[-1].accepted >= ACCEPTED_MIN:
-            return Detection(plan, _doubt(tried, candidates, lines))
+    return _plain(lines)
+
+
+def _plain(lines: list[bytes]) -> Format:
     from elf.agent.formats.products.catalogue import hint
 
+    header = next((line for line in lines if line.lower().startswith(b"#fields:")), None)
+    if header is not None:
+        return _headed(header)
+    tried = []
+    for plan in _candidates(lines):
+        tried.append(_try(plan, lines))
+        if tried[-1].accepted >= ACCEPTED_MIN:
+            return plan
     raise FormatError(_nothing_fits(tried, lines) + (f"; {advice}" if (advice := hint(lines)) else ""))
 
 
-def _candidates(lines: list[bytes], objects: list[dict[str, object]] | None) -> Iterator[Format]:
-    """The formats to try, the more specific first. objects: those of the lines, if the lines are objects."""
+def doubt(sample: bytes, chosen: Format) -> str:
+    """What must be told about the choice, behind its name; "" where it is sure.
+
+    That others may look the same, on how many lines it fits if these are not nearly all, and the next best.
+    """
+    from elf.agent.formats.products.catalogue import TABLES
+
+    table = TABLES.get(chosen.name, {})
+    guess = f", a guess by its shape ({table['summary']})" if table.get("guess") else ""
+    lines = _lines(sample)
+    one = _try(chosen, lines)
+    if one.accepted * len(lines) >= one.lines * SURE_MIN:
+        return guess
+    rest = [_try(plan, lines) for plan in _candidates(lines) if plan != chosen]
+    best = max(rest, key=lambda one: one.accepted, default=None)
+    next_best = "no other fits any"
+    if best is not None and best.accepted:
+        next_best = f"next is {best.plan.name} with {best.accepted:.0%}"
+    return f"{guess}, which fits {one.accepted:.0%} of the first {len(lines):,} lines ({next_best})"
+
+
+def _candidates(lines: list[bytes]) -> Iterator[Format]:
+    """The formats to try, the more specific first."""
     from elf.agent.formats.products import catalogue, own
 
     for name, (path, table) in own.own_tables().items():
         yield own.read_own(path, table, name)
-    if objects is not None:
+    objects = _objects(lines)
+    if len(objects) * 2 > len(lines):
         name = _json_name(objects)
         if name not in PRESETS:
             yield catalogue.product(name)
@@ -152,23 +163,6 @@ def _is_likely(plan: Format, lines: list[bytes]) -> bool:
     from elf.agent.formats.products.catalogue import has_texts
 
     return any(has_texts(line, texts) for line in lines)
-
-
-def _doubt(tried: Sequence[_Tried], others: Iterator[Format], lines: list[bytes]) -> str:
-    """The doubt about the last of `tried`, which was chosen, for lack of lines that it fits or since others look the same."""
-    from elf.agent.formats.products.catalogue import TABLES
-
-    chosen = tried[-1]
-    table = TABLES.get(chosen.plan.name, {})
-    guess = f", a guess by its shape ({table['summary']})" if table.get("guess") else ""
-    if chosen.accepted >= SURE_MIN:
-        return guess
-    rest = [*tried[:-1], *(_try(plan, lines) for plan in others)]
-    best = max(rest, key=lambda one: one.accepted, default=None)
-    next_best = "no other fits any"
-    if best is not None and best.accepted:
-        next_best = f"next is {best.plan.name} with {best.accepted:.0%}"
-    return f"{guess}, which fits {chosen.accepted:.0%} of the first {chosen.lines:,} lines ({next_best})"
 
 
 def _lines(sample: bytes) -> list[bytes]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import pytest
 
 from elf.agent.formats import formats
-from elf.agent.formats.detect import detection
+from elf.agent.formats.choice import FormatChoice
+from elf.agent.formats.detect import detect, doubt
 from elf.agent.formats.fields import Shape
 from elf.agent.formats.parser import Parser
 from elf.agent.formats.products.catalogue import OURS, TABLES, product
@@ -70,13 +71,18 @@ def test_each_table_has_what_readers_need(name: str) -> None:
     assert product(name).shape is not Shape.REGEX or table["has"]
 
 
+def told(sample: bytes) -> tuple[str, str]:
+    found = detect(sample)
+    return found.name, doubt(sample, found)
+
+
 def test_a_guess_is_called_one() -> None:
     line = b'::1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 5 "-" "x" 0.250 0.100\n'
-    found = detection(line)
-    assert found.format.name == "nginx_timed_upstream"
-    assert found.doubt == (
-        ", a guess by its shape (nginx: combined, `$request_time` and `$upstream_response_time`)"
-    )
+    said = ", a guess by its shape (nginx: combined, `$request_time` and `$upstream_response_time`)"
+    assert told(line) == ("nginx_timed_upstream", said)
+    notices: list[str] = []
+    FormatChoice("auto", notices.append).detect("a.log", line)
+    assert notices == [f"a.log: format nginx_timed_upstream{said}"]
 
 
 def test_quotes_in_what_a_client_sends_do_not_hide_lines_of_servers_that_escape_nothing() -> None:
@@ -95,19 +101,18 @@ def test_quotes_in_what_a_client_sends_do_not_hide_lines_of_servers_that_escape_
 )
 def test_what_cannot_be_read_is_answered_with_what_to_do(line: bytes, said: str) -> None:
     with pytest.raises(FormatError, match=said):
-        detection(line * 3)
+        detect(line * 3)
 
 
 def test_a_detection_that_is_not_sure_says_so_and_names_the_next() -> None:
     combined = b'::1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 5 "-" "x"\n'
     common = combined.replace(b' "-" "x"', b"")
-    found = detection(combined * 60 + common * 40)
-    assert found.format.name == "combined"
-    assert found.doubt == ", which fits 60% of the first 100 lines (next is common with 40%)"
-    assert detection(combined * 60 + b"garbage\n" * 40).doubt == (
-        ", which fits 60% of the first 100 lines (no other fits any)"
-    )
-    assert detection(combined * 96 + common * 4).doubt == ""
+    fits = ", which fits 60% of the first 100 lines"
+    assert told(combined * 60 + common * 40) == ("combined", f"{fits} (next is common with 40%)")
+    assert told(combined * 60 + b"garbage\n" * 40) == ("combined", f"{fits} (no other fits any)")
+    assert told(combined * 96 + common * 4) == ("combined", "")
+    comments = b"#Fields: date time sc-status\n#Remark: no record\n2024-01-01 00:00:00 200\n"
+    assert told(comments) == ("w3c", "")
 
 
 def test_an_object_of_a_products_keys_that_is_not_its_own_is_json() -> None:
