@@ -28,13 +28,13 @@ def product(name: str) -> Format:
     return read_table(name, {key: value for key, value in TABLES[name].items() if key not in OURS})
 
 
-OURS = ("source", "has", "like", "keys", "guess", "detected")
+OURS = ("source", "has", "like", "proof", "keys", "guess", "detected")
 """Keys that only these tables have.
 
 source: the maker's documentation. has: texts in every line, for a regular expression. like: a regular expression that lines of
-this format match from their start, where the fields alone would take others' lines. keys: names of JSON that only this product
-writes; two of them in most objects decide. guess: other formats may look the same, so that what was assumed must be said.
-detected: False where another format always has the same lines.
+this format match from their start, where the fields alone would take others' lines. proof: one that at least one line matches.
+keys: names of JSON that only this product writes; two of them in most objects decide. guess: other formats may look the same, so
+that what was assumed must be said. detected: False where another format always has the same lines.
 """
 
 
@@ -93,12 +93,17 @@ _FIELDS = {
 
 
 def is_like(name: str, lines: Sequence[bytes]) -> bool:
-    """Whether at least half of the lines look like this product's, where its table says how these look."""
-    pattern = TABLES[name].get("like")
-    if pattern is None:
-        return True
+    """Whether at least half of the lines look like this product's, and one proves it, where its table says how these look."""
+    table = TABLES[name]
+    return all(
+        key not in table or _matching(table[key], lines) >= needed
+        for key, needed in (("like", len(lines) / 2), ("proof", 1))
+    )
+
+
+def _matching(pattern: str, lines: Sequence[bytes]) -> int:
     match = re.compile(pattern.encode()).match
-    return sum(match(line.removesuffix(b"\r")) is not None for line in lines) * 2 >= len(lines)
+    return sum(match(line.removesuffix(b"\r")) is not None for line in lines)
 
 
 def writer(objects: Sequence[Mapping[str, object]]) -> str | None:

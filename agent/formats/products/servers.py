@@ -68,7 +68,8 @@ TABLES: dict[str, dict[str, Any]] = {
         "summary": 'nginx: combined and `"$gzip_ratio"`, the example of nginx\'s manual',
         "source": _NGINX_LOG,
         "nginx": f'{_NGINX} "$gzip_ratio"',
-        "like": r'.*" "[0-9]+\.[0-9]{2}"$',
+        "like": r'.*" "(?:-|[0-9]+\.[0-9]{2})"$',
+        "proof": r'.*" "[0-9]+\.[0-9]{2}"$',
         "guess": True,
     },
     "gitlab_nginx": {

@@ -85,6 +85,14 @@ def test_a_guess_is_called_one() -> None:
     assert notices == [f"a.log: format nginx_timed_upstream{said}"]
 
 
+def test_one_line_that_proves_it_is_enough() -> None:
+    start = '::1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 5 "-" "x"'
+    lines = f'{start} "-"\n'.encode() * 20
+    assert detect(lines).name == "nginx_main"
+    assert detect(lines + f'{start} "3.17"\n'.encode()).name == "nginx_gzip"
+    assert detect(f'{start} "10.0.0.1"\n'.encode() * 2 + f'{start} "3.17"\n'.encode()).name == "nginx_main"
+
+
 def test_quotes_in_what_a_client_sends_do_not_hide_lines_of_servers_that_escape_nothing() -> None:
     line = b'[2016-04-15T20:17:00.310Z] "GET /a HTTP/2" 200 - 1 2 3 - "-" "x\\" y \\" "id" "shop" "-"\n'
     batch = Parser(product("envoy"), ("user_agent", "host")).parse(line)
