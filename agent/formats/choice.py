@@ -82,13 +82,16 @@ class FormatChoice:
         self._unknown.pop(file, None)
 
     def detect(self, path: str, head: bytes) -> Format:
+        from elf.agent.formats.detect import doubt
+
         found = _detected(path, head)
         if self.chosen.get(path) != found.name:
             self.chosen[path] = found.name
+            said = found.name + doubt(head, found)
             if self._lenient:
-                self._found.setdefault(found.name, []).append(path)
+                self._found.setdefault(said, []).append(path)
             else:
-                self._notices(f"{path}: format {found.name}")
+                self._notices(f"{path}: format {said}")
         return found
 
     @property

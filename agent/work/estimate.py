@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elf.agent.files.blocks import LINE_MAX, Block, FileKey
+from elf.agent.files.content import kind
 from elf.agent.files.listing import Listing
 from elf.agent.formats.batch import Batch
 from elf.agent.formats.choice import FormatChoice, head_of
@@ -31,8 +32,6 @@ SAMPLE_BYTES = 1 << 20
 FLUSHES_MAX = 20
 """Flushes whose size is measured; their mean counts."""
 STRINGS_BYTES = 8 << 20
-PACKED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
-"""How files of gzip and zstd begin; their end cannot be read alone."""
 
 
 class Estimated(NamedTuple):
@@ -86,7 +85,7 @@ def _sample(patterns: Sequence[str]) -> tuple[str, bytes]:
     ]
     for one in sorted(found, key=lambda one: one.status.st_mtime_ns, reverse=True):
         with Path(one.path).open("rb") as file:
-            if file.read(len(PACKED[1])).startswith(PACKED):
+            if kind(file.read(8)) != "plain":
                 continue
             start = max(0, one.status.st_size - SAMPLE_BYTES)
             file.seek(start)

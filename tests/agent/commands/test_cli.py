@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import lzma
 import os
 import shutil
 from collections.abc import Sequence
@@ -296,6 +297,33 @@ class TestFormats:
         code, out, err = elf(capfd, "formats", "combined")
         assert (code, err) == (0, "")
         assert ["bytes", "bigint"] in [line.split()[:2] for line in out.splitlines()], out
+        _, out, _ = elf(capfd, "formats", "envoy")
+        assert out.startswith("Envoy's default access log\nhttps://www.envoyproxy.io/docs/")
+
+    def test_a_format_of_ones_own(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        """Listed, described, detected in an archive, and named; a mistake in it is one line with its file."""
+        monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+        own = tmp_path / "elf" / "formats.toml"
+        own.parent.mkdir()
+        own.write_text("[format.shop]\nsummary = \"the shop's\"\nline = '{time:iso}|{status}|{tenant}'\n")
+        log = tmp_path / "shop.log.xz"
+        log.write_bytes(lzma.compress(b"2015-05-17T10:05:03Z|200|acme\n2015-05-17T10:05:04Z|500|acme\n"))
+        _, out, _ = elf(capfd, "formats")
+        assert ["shop", "the", "shop's"] in [line.split() for line in out.splitlines()]
+        _, out, _ = elf(capfd, "formats", "shop")
+        assert ["tenant", "string", "tenant"] in [line.split()[:3] for line in out.splitlines()]
+        query = "SELECT tenant, max(status) AS worst FROM access GROUP BY tenant"
+        code, out, err = elf(capfd, "run", query, str(log), "--output", "json")
+        assert (code, json.loads(out)) == (0, {"tenant": "acme", "worst": 500})
+        assert "shop.log.xz: format shop\n" in err
+        again = elf(capfd, "run", query, str(log), "--output", "json", "--format", f"toml:{own}#shop")
+        assert again[:2] == (0, out)
+        own.write_text("[format.shop]\nline = '{time:isoo}'\n")
+        code, out, err = elf(capfd, "parse", str(log), "--format", "shop")
+        assert (code, out) == (2, "")
+        assert err == f"elf: {own}: [format.shop]: {{time:isoo}}: unknown type isoo; did you mean iso?\n"
 
 
 class TestExplain:
