@@ -102,7 +102,8 @@ def _parsed(path: str, data: bytes, format: str, parsing: Parsing, rows: JobRows
     )
     block = Block(FileKey(0, 0), path, 0, len(data), data, 0, True, True)
     chosen = formats.of(block)
-    parsing.ask(frozenset(column.name for column in rows.columns) | {"time"})
+    types = {column.name: column.type for column in rows.columns}
+    parsing.ask(frozenset(types) | {"time"}, types)
     return without_untimed(parsing.parse(block, chosen, ParseState(chosen), now_us, lambda: None))
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elf.agent.files.blocks import Block, FileKey
-from elf.agent.formats.batch import Batch, Reject
+from elf.agent.formats.batch import Batch, Lost, Reject
 from elf.agent.formats.fields import Format, Reason
 from elf.agent.formats.parser import Parser
 from elf.agent.work.worker import Worker
@@ -24,6 +24,8 @@ from elf.jobmaster.values.vector import Vector
 FUTURE_US = 5 * 60 * 1_000_000
 """A live line further than this ahead of the agent's clock is rejected: a wrong clock must not close every window."""
 SAMPLES_MAX = 16
+FILES_MAX = 1000
+"""Files of which is noted whether they have keys that are asked for."""
 _NO_STRINGS = Strings()
 """The dictionary of a column that is NULL throughout."""
 
@@ -43,7 +45,8 @@ class ParseState(msgspec.Struct):
 
 
 class Totals(msgspec.Struct):
-    """Counts of all lines, in windows or not. rejected_in: the first file that had a rejected line."""
+    """Counts of all lines, in windows or not. rejected_in: the first file that had a rejected line. lost: values that did not
+    convert, by column. keyless: of the first files whose lines name their values, whether none named a column that is asked."""
 
     lines: int = 0
     parsed: int = 0
@@ -51,6 +54,9 @@ class Totals(msgspec.Struct):
     samples: list[Reject] = msgspec.field(default_factory=list)
     invalid_utf8: int = 0
     rejected_in: str = ""
+    lost: Counter[str] = msgspec.field(default_factory=Counter)
+    lost_samples: list[Lost] = msgspec.field(default_factory=list)
+    keyless: dict[str, bool] = msgspec.field(default_factory=dict)
 
     @property
     def rejected(self) -> int:
@@ -68,6 +74,13 @@ class Totals(msgspec.Struct):
             self.rejected_in = block.path
         if len(self.samples) < SAMPLES_MAX:
             self.samples += batch.samples[: SAMPLES_MAX - len(self.samples)]
+        for column, rows in batch.lost.items():
+            self.lost[column] += len(rows)
+        if len(self.lost_samples) < SAMPLES_MAX:
+            self.lost_samples += batch.lost_samples[: SAMPLES_MAX - len(self.lost_samples)]
+        is_noted = block.path in self.keyless or len(self.keyless) < FILES_MAX
+        if batch.has_asked is not None and batch.rows and is_noted:
+            self.keyless[block.path] = self.keyless.get(block.path, True) and not batch.has_asked
 
 
 class Feed:
@@ -175,6 +188,9 @@ class Feed:
                 timezone=self._timezone,
                 agent=self._agent,
                 strings_max=self._strings_max,
+                types={
+                    column.name: column.type for worker in self._workers for column in worker.plan.columns
+                },
             )
         return parser
 
@@ -263,8 +279,13 @@ def select(batch: Batch, keep: NDArray[np.bool_]) -> Batch:
     rows = np.flatnonzero(keep)
     columns = {name: vector.take(rows) for name, vector in batch.columns.items()}
     before = np.concatenate([[0], np.cumsum(keep)])  # kept rows before each old row
+    lost = {name: before[at[keep[at]]] for name, at in batch.lost.items()}
     return msgspec.structs.replace(
-        batch, rows=len(rows), columns=columns, reject_rows=before[batch.reject_rows].astype(np.int32)
+        batch,
+        rows=len(rows),
+        columns=columns,
+        reject_rows=before[batch.reject_rows].astype(np.int32),
+        lost=lost,
     )
 
 

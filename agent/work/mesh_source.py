@@ -256,11 +256,12 @@ class MeshSource:
     def _ask_columns(self) -> None:
         """Have the parsers fill the columns of all jobs. If these changed, settle the gathered rows first."""
         asked = frozenset[Column]().union(*(reading.rows.columns for reading in self._readings.values()))
-        self._types = {column.name: column.type for column in asked}
+        # Of two types of one column, which two jobs expect, always the same one; the other job gets NULL, and a notice says so.
+        self._types = {column.name: column.type for column in sorted(asked, key=lambda one: str(one.type))}
         columns = frozenset(self._types) | {"time"}
-        if columns != self._parsing.columns:
+        if columns != self._parsing.columns or self._types != self._parsing.types:
             self._settle()
-            self._parsing.ask(columns)
+            self._parsing.ask(columns, self._types)
 
     def _take_place(self, reading: Reading, note: FileNote) -> None:
         """Add a place in that file to the reading, if it has none."""
@@ -466,6 +467,7 @@ class MeshSource:
         batch = self._parsing.parse(block, format, state, self._files.clock_us, self._settle)
         self.counters.scans += 1
         self._report_type_conflicts(batch)
+        self._report_lost(batch)
         self._spent.charge([reading.job for reading, _ in takers])
         for reading, place in takers:
             self._isolate(reading, reading.take, place, block, batch, before)
@@ -482,6 +484,16 @@ class MeshSource:
                 self._pending_notices.append(
                     f"{self.name}: column {name} is {vector.type} here, and a job expects {asked}: the job reads it as NULL from "
                     "this log; give all agents a format in which the column has one type"
+                )
+
+    def _report_lost(self, batch: Batch) -> None:
+        """Report the first value of each column that does not convert to the type that jobs expect."""
+        for sample in batch.lost_samples:
+            if sample.column in batch.lost and sample.column not in self._conflicting:
+                self._conflicting.add(sample.column)
+                self._pending_notices.append(
+                    f"{self.name}: {sample.column} is a {sample.type} for the jobs, and lines have other values"
+                    f" ({sample.value!r}): these are NULL"
                 )
 
     def _isolate(self, reading: Reading, do: Callable[..., None], *about: Any) -> None:
