@@ -131,7 +131,7 @@ class Schema:
                     some = f"nearest: {', '.join(near)}" if near else ""
                 notices.append(
                     f"{missing} of {self.followers} agents {'has' if missing == 1 else 'have'} no column {name}"
-                    f"{f' ({some})' if some else ''}; in their lines it is NULL"
+                    f"{f' ({some})' if some else ''}; in their lines it is NULL{' until one has it' if self._is_keyed else ''}"
                 )
         return notices
 

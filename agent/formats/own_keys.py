@@ -79,7 +79,7 @@ class Keys:
         exact = set(others)
         found: dict[str, SqlType] = {}
         for name, kinds in self.kinds.items():
-            if kinds.keys() <= {"object", "null"} and "object" in kinds:
+            if self._is_object(name):
                 continue
             if name not in exact and name.lower() not in taken and _can_be_named(name):
                 taken.add(name.lower())
@@ -100,7 +100,7 @@ class Keys:
     def _note(self, name: str) -> Iterator[str]:
         kinds = {kind: n for kind, n in self.kinds.get(name, {}).items() if kind != "null"}
         if name not in self.kinds and not any(key.startswith(f"{name}.") for key in self.kinds):
-            near = ", ".join(get_close_matches(name, self.kinds, n=3))
+            near = ", ".join(self._nearest(name))
             meant = f" (nearest: {near})" if near else ""
             yield f"no key {name} in the first lines{meant}; it is read as a string where it comes"
         elif len(kinds.keys() - _NUMERIC) + bool(kinds.keys() & _NUMERIC) > 1:
@@ -109,10 +109,26 @@ class Keys:
 
     def listed(self, asked: Iterable[str]) -> str:
         """The keys, those nearest to the columns `asked` first."""
-        near = [name for one in asked for name in get_close_matches(one, self.kinds, n=3, cutoff=0.4)]
-        names = list(dict.fromkeys([*near, *self.kinds]))
+        named = [
+            name for name in self.kinds if not name.rpartition(".")[2].isdigit() and not self._is_object(name)
+        ]
+        near = [name for one in asked for name in self._nearest(one) if name in named]
+        names = list(dict.fromkeys([*near, *named]))
         more = f" and {len(names) - NAMED_MAX:,} more" if len(names) > NAMED_MAX else ""
         return ", ".join(names[:NAMED_MAX]) + more
+
+    def _nearest(self, name: str) -> list[str]:
+        """The keys most like `name`, as a whole or by their last part."""
+        spelled: dict[str, list[str]] = {}
+        for key in self.kinds:
+            for text in {key.lower(), key.rpartition(".")[2].lower()}:
+                spelled.setdefault(text, []).append(key)
+        near = get_close_matches(name.lower(), spelled, n=3)
+        return list(dict.fromkeys(key for text in near for key in spelled[text]))[:3]
+
+    def _is_object(self, name: str) -> bool:
+        kinds = self.kinds[name].keys()
+        return "object" in kinds and kinds <= {"object", "null"}
 
 
 def widest(types: Iterable[SqlType]) -> SqlType:

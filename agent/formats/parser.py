@@ -75,11 +75,13 @@ class Parser:
             from elf.agent.formats.w3c import widened
 
             self._make_slots(column_types(widened(format)))
-        self._load((*format.fields, *own))
+        fields = (*format.fields, *own)
+        self._load(fields)
         if format.shape in KEYED:
             asked = set(self._slots) - {"time"}
-            keyed = [at for at, field in enumerate(self._fields) if asked.intersection(field.columns)]
-            self._keyed_by = keyed or None
+            self._keyed_by = [
+                at for at, each in enumerate(fields) if asked.intersection(each.columns)
+            ] or None
 
     @property
     def header(self) -> bytes:

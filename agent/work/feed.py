@@ -308,7 +308,8 @@ def null_vector(type: SqlType) -> Vector:
     """A single NULL, to be broadcast."""
     if type.kind is Kind.STRING:
         return Vector(type, np.full(1, -1, dtype=np.int32), None, _NO_STRINGS)
-    return Vector(type, np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.bool_))
+    dtype = {Kind.DOUBLE: np.float64, Kind.BOOLEAN: np.bool_}.get(type.kind, np.int64)
+    return Vector(type, np.zeros(1, dtype=dtype), np.zeros(1, dtype=np.bool_))
 
 
 def columns_for(workers: Sequence[Worker], *, need_time: bool) -> frozenset[str]:
