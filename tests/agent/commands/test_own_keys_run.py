@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import elf
+from elf.__main__ import main
 from elf.agent.commands.parse import _account, read
 from elf.agent.run.engine import RunOptions, run
 from elf.jobmaster.windows.result import Window
@@ -152,3 +153,26 @@ def test_files_of_several_formats_and_types(tmp_path: Path) -> None:
     plain.write_text('10.0.0.1 - - [17/May/2024:10:05:03 +0000] "GET / HTTP/1.1" 200 5 "-" "-"\n')
     query = "SELECT path, sum(x) AS s, min(x) AS low, max(x) AS high, count(*) AS n FROM access GROUP BY path"
     assert rows(query, whole, real, plain) == [("/", 3.5, 1.0, 2.5, 3)]
+
+
+def test_the_command_says_what_was_lost_and_which_file_has_no_key(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    pad = "x" * 2000
+    log = write(tmp_path / "a.json", [{"ms": 5 if at < 50 else "slow", "pad": pad} for at in range(52)])
+    other = write(tmp_path / "other.json", [{"took_seconds": 5}])
+    assert main(["run", "SELECT sum(ms) AS s FROM access", str(log)]) == 0
+    out, err = capfd.readouterr()
+    assert json.loads(out) == {"s": 250}
+    assert "elf: values that did not convert to their column's type, so NULL: 2 of ms\n" in err
+    assert f"elf: see them with: elf parse {log}\n" in err
+    assert main(["run", "SELECT sum(ms) AS s FROM access", str(log), str(other)]) == 1
+    out, err = capfd.readouterr()
+    assert json.loads(out) == {"s": 250}
+    assert f"elf: {other}: no line has ms; the keys are time, took_seconds\n" in err
+    assert main(["run", "SELECT sum(ms) AS s FROM access", str(other)]) == 2
+    out, err = capfd.readouterr()
+    assert (out, f"elf: {other}: no line has ms; the keys are time, took_seconds\n" in err) == ("", True)
+    assert main(["parse", str(log), "--limit", "1"]) == 0
+    out, _ = capfd.readouterr()
+    assert "2 values of ms did not convert to bigint: NULL\n  'slow' in {" in out

@@ -89,7 +89,16 @@ def line_of(**values: str) -> bytes:
 
 
 def parsed(lines: list[bytes], types: dict[str, SqlType], plan: Format = TIMED) -> Batch:
-    return Parser(plan, ("time", *types), types=types).parse(b"\n".join(lines) + b"\n")
+    """The batch, which both sets of instructions give."""
+    wide, narrow = (
+        Parser(plan, ("time", *types), types=types, wide=wide).parse(b"\n".join(lines) + b"\n")
+        for wide in (True, False)
+    )
+    assert {name: vector.to_python() for name, vector in wide.columns.items()} == {
+        name: vector.to_python() for name, vector in narrow.columns.items()
+    }
+    assert wide.lost_samples == narrow.lost_samples
+    return wide
 
 
 def scalar(value: Any) -> Any:
@@ -249,6 +258,46 @@ def test_a_path_is_found_however_its_dots_divide_it() -> None:
         line_of(a='{"b":{"c":4}}'),
     ]
     assert parsed(lines, {"a.b.c": BIGINT}).columns["a.b.c"].to_python() == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    "inner",
+    [
+        '"a":[1,2],"a":3',
+        '"a":3,"a":[1,2]',
+        '"a":{"b":1},"a":{"c":2}',
+        '"a":{"b":1},"a":null',
+        '"a":{"b":[1]},"a":{"b":{"x":[]}}',
+        '"a":[[1],{"b":2}],"x":"]"',
+        '"a":["]"],"x":["\\"]"]',
+        '"a": [ "\\u00e9" ] ,"x":[ 5\t]',
+        '"a":[],"x":[null]',
+    ],
+)
+def test_repeated_keys_and_lists_are_as_python_reads_them(inner: str) -> None:
+    line = f'{{"ts":1431857103,{inner}}}'
+    record = load(line)
+    a, x = record.get("a"), record.get("x")
+    batch = parsed([line.encode()], {"a": STRING, "a.b": STRING, "x": STRING})
+    for name, value in (("a", a), ("a.b", a.get("b") if isinstance(a, dict) else None), ("x", x)):
+        (found,) = batch.columns[name].to_python()
+        wanted = expected(value, STRING)[0]
+        assert (load(found) if isinstance(wanted, list | dict) else found) == wanted
+
+
+@given(
+    st.lists(st.binary(max_size=30) | VALUES.map(lambda text: line_of(v=text)), max_size=5),
+    st.integers(0, 200),
+)
+@profile
+def test_broken_lines_never_crash(lines: list[bytes], cut: int) -> None:
+    types = {"v": BIGINT, "v.k": DOUBLE, "v.0": STRING}
+    data = b"\n".join(lines)[: -cut or None] + b"\n"
+    for plan in (TIMED, PRESETS["json"], PRESETS["ltsv"], PRESETS["logfmt"]):
+        for wide in (True, False):
+            batch = Parser(plan, ("time", *types), types=types, wide=wide).parse(data)
+            assert batch.rows + sum(batch.rejects.values()) == batch.lines
+        Keys().add(plan, data)
 
 
 def test_text_values_of_pairs() -> None:
