@@ -39,8 +39,8 @@ class Batch(msgspec.Struct):
     lines: lines read, without comments and headers. rejects: count by reason. reject_rows: for each rejected line the index
     of the next parsed row (0..rows), ascending: int32. samples: the first few rejects. invalid_utf8: lines with bytes that
     became U+FFFD. lost: for each column with values that did not convert, their rows, ascending: int64; lost_samples: the first
-    few. has_asked: whether any line had a key of the requested columns besides `time`; None where lines have no keys, or none is
-    asked.
+    few. keyed: the requested columns besides `time` of which some line had a key; None where lines have no keys, or
+    none is asked.
     """
 
     rows: int
@@ -52,4 +52,4 @@ class Batch(msgspec.Struct):
     invalid_utf8: int = 0
     lost: Mapping[str, NDArray[np.int64]] = msgspec.field(default_factory=dict)
     lost_samples: tuple[Lost, ...] = ()
-    has_asked: bool | None = None
+    keyed: frozenset[str] | None = None

@@ -151,6 +151,11 @@ class FormatChoice:
         """What to tell about the columns `asked` of the last schema: keys that no line had, values of several kinds."""
         return self._keys.notes(asked, self._others) if self._keys.kinds else []
 
+    def never(self, column: str) -> str:
+        """The message that no line of any file has a key of that column."""
+        near = ", ".join(self._keys.nearest(column))
+        return f"no line has {column}{f' (nearest: {near})' if near else ''}: it is NULL throughout"
+
     def no_key(self, path: str, asked: Sequence[str]) -> str:
         """The message that no line of that file has a key of the columns `asked`."""
         here, head = Keys(), head_of(Path(path))

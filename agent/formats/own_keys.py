@@ -100,7 +100,7 @@ class Keys:
     def _note(self, name: str) -> Iterator[str]:
         kinds = {kind: n for kind, n in self.kinds.get(name, {}).items() if kind != "null"}
         if name not in self.kinds and not any(key.startswith(f"{name}.") for key in self.kinds):
-            near = ", ".join(self._nearest(name))
+            near = ", ".join(self.nearest(name))
             meant = f" (nearest: {near})" if near else ""
             yield f"no key {name} in the first lines{meant}; it is read as a string where it comes"
         elif len(kinds.keys() - _NUMERIC) + bool(kinds.keys() & _NUMERIC) > 1:
@@ -112,12 +112,12 @@ class Keys:
         named = [
             name for name in self.kinds if not name.rpartition(".")[2].isdigit() and not self._is_object(name)
         ]
-        near = [name for one in asked for name in self._nearest(one) if name in named]
+        near = [name for one in asked for name in self.nearest(one) if name in named]
         names = list(dict.fromkeys([*near, *named]))
         more = f" and {len(names) - NAMED_MAX:,} more" if len(names) > NAMED_MAX else ""
         return ", ".join(names[:NAMED_MAX]) + more
 
-    def _nearest(self, name: str) -> list[str]:
+    def nearest(self, name: str) -> list[str]:
         """The keys most like `name`, as a whole or by their last part."""
         spelled: dict[str, list[str]] = {}
         for key in self.kinds:

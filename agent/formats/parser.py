@@ -68,8 +68,8 @@ class Parser:
         self._fields: tuple[Field, ...] = ()
         own = own_fields(format, {name: type for name, type in (types or {}).items() if name in columns})
         self._own = [each.column for each in own]
-        self._keyed_by: list[int] | None = None
-        """Of a format with keys: the fields of the requested columns besides `time`, by their numbers."""
+        self._keyed_by: dict[str, list[int]] | None = None
+        """Of a format with keys: the fields of each requested column besides `time`, by their numbers."""
         self._header = b""
         if format.header:  # any column that a header may bring is there from the start, NULL until one does
             from elf.agent.formats.w3c import widened
@@ -78,10 +78,11 @@ class Parser:
         fields = (*format.fields, *own)
         self._load(fields)
         if format.shape in KEYED:
-            asked = set(self._slots) - {"time"}
-            self._keyed_by = [
-                at for at, each in enumerate(fields) if asked.intersection(each.columns)
-            ] or None
+            self._keyed_by = {
+                column: [at for at, each in enumerate(fields) if column in each.columns]
+                for column in self._asked
+                if column != "time"
+            }
 
     @property
     def header(self) -> bytes:
@@ -187,7 +188,7 @@ class Parser:
             invalid_utf8=invalid_utf8,
             lost={name: rows for name, rows in own.items() if len(rows)},
             lost_samples=tuple(lost_samples),
-            has_asked=None if self._keyed_by is None else self._kernel.present(self._keyed_by),
+            keyed=self._present(),
         )
 
     def _vector(self, column: str, slot: int) -> Vector:
@@ -199,6 +200,11 @@ class Parser:
         elif self._types[column] == BOOLEAN:
             values = values.astype(np.bool_)
         return Vector(self._types[column], values, valid)
+
+    def _present(self) -> frozenset[str] | None:
+        if not self._keyed_by:
+            return None
+        return frozenset(column for column, fields in self._keyed_by.items() if self._kernel.present(fields))
 
     def _lost(self, at: int, line: bytes, offset: int, length: int) -> Lost:
         column = self._fields[at].column

@@ -173,7 +173,8 @@ def run(
                 on_progress(Progress(block.size_done, total, shot.feed.totals.lines))
             if stop is not None and stop.is_set():
                 break
-        _check_keys(shot, formats, notices)
+        if stop is None or not stop.is_set():
+            _check_keys(shot, formats, notices)
         stores = [cast(StateSink, sink) for sink in sinks if sink.wants_state]
         if stores:
             shot.store(stores)
@@ -187,8 +188,8 @@ def run(
 
 
 def _check_keys(shot: OneShot, formats: FormatChoice, notices: Callable[[str], None]) -> None:
-    """Tell about the files whose lines have none of the keys that the query asks for. Raises FormatError if no other file has
-    lines: the result would be of nothing but NULL."""
+    """Tell about the columns that no line named, and the files that name none. Raises FormatError if no file names any: the
+    result would be of nothing but NULL."""
     totals = shot.feed.totals
     keyless = [path for path, is_keyless in totals.keyless.items() if is_keyless]
     asked = [column.name for column in shot.publisher.plan.columns if column.name not in ("time", "agent")]
@@ -196,6 +197,9 @@ def _check_keys(shot: OneShot, formats: FormatChoice, notices: Callable[[str], N
         raise FormatError(formats.no_key(keyless[0], asked))
     for path in keyless:
         notices(formats.no_key(path, asked))
+    if totals.parsed and totals.keyed is not None:
+        for name in sorted(set(asked) - totals.keyed):
+            notices(formats.never(name))
 
 
 def _heads(paths: Sequence[inputs.Input], first: Block | None) -> dict[str, bytes]:

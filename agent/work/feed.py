@@ -46,7 +46,8 @@ class ParseState(msgspec.Struct):
 
 class Totals(msgspec.Struct):
     """Counts of all lines, in windows or not. rejected_in: the first file that had a rejected line. lost: values that did not
-    convert, by column. keyless: of the first files whose lines name their values, whether none named a column that is asked."""
+    convert, by column. keyless: of the first files whose lines name their values, whether none named a column that is asked.
+    keyed: the columns that any line named; None once there is a line that names none."""
 
     lines: int = 0
     parsed: int = 0
@@ -57,6 +58,7 @@ class Totals(msgspec.Struct):
     lost: Counter[str] = msgspec.field(default_factory=Counter)
     lost_samples: list[Lost] = msgspec.field(default_factory=list)
     keyless: dict[str, bool] = msgspec.field(default_factory=dict)
+    keyed: frozenset[str] | None = frozenset()
 
     @property
     def rejected(self) -> int:
@@ -78,9 +80,16 @@ class Totals(msgspec.Struct):
             self.lost[column] += len(rows)
         if len(self.lost_samples) < SAMPLES_MAX:
             self.lost_samples += batch.lost_samples[: SAMPLES_MAX - len(self.lost_samples)]
-        is_noted = block.path in self.keyless or len(self.keyless) < FILES_MAX
-        if batch.has_asked is not None and batch.rows and is_noted:
-            self.keyless[block.path] = self.keyless.get(block.path, True) and not batch.has_asked
+        if batch.rows:
+            self._count_keys(batch.keyed, block.path)
+
+    def _count_keys(self, keyed: frozenset[str] | None, path: str) -> None:
+        if keyed is None or self.keyed is None:
+            self.keyed = None
+        else:
+            self.keyed |= keyed
+        if keyed is not None and (path in self.keyless or len(self.keyless) < FILES_MAX):
+            self.keyless[path] = self.keyless.get(path, True) and not keyed
 
 
 class Feed:

@@ -110,6 +110,17 @@ def test_a_file_without_the_keys_is_an_error_that_lists_them(log: Path, tmp_path
     assert rows("SELECT count(*) FROM access", log) == [(12,)]
 
 
+def test_a_column_that_no_line_names_is_told(log: Path, tmp_path: Path) -> None:
+    query = "SELECT ms, count(*) FROM access WHERE bytes > 5 GROUP BY ms"
+    assert noticed(query, log) == ["no line has bytes: it is NULL throughout"]
+    assert noticed(query.replace("bytes", "host"), log) == [
+        "no line has host (nearest: request.headers.Host): it is NULL throughout"
+    ]
+    plain = tmp_path / "c.log"
+    plain.write_text('10.0.0.1 - - [17/May/2024:10:05:03 +0000] "GET / HTTP/1.1" 200 5 "-" "-"\n')
+    assert noticed(query, log, plain) == []
+
+
 def test_a_key_that_comes_later_is_read(tmp_path: Path) -> None:
     pad = {"pad": "x" * 2000}
     log = write(tmp_path / "a.json", [*[pad] * 50, *[{"late": 5, **pad}] * 3])
