@@ -183,7 +183,8 @@ class MeshSource:
         self._lag_bytes, self.problems = self._source.lag_bytes(), self._losses.problems
         self.inodes = self._source.inodes()
         if self.totals.lines != self._totals.lines:
-            self.totals = msgspec.structs.replace(self._totals, rejects=Counter(self._totals.rejects))
+            copies = {"rejects": Counter(self._totals.rejects), "lost": Counter(self._totals.lost)}
+            self.totals = msgspec.structs.replace(self._totals, **copies)
 
     def state_was_lost(self) -> None:
         """Note that the mesh knows an earlier life of this agent of which the state folder has no record."""

@@ -18,7 +18,7 @@ from elf.agent.formats.parser import Parser
 from elf.agent.formats.presets import PRESETS
 from elf.jobmaster.values.sql_types import BIGINT, BOOLEAN, DOUBLE, STRING, SqlType
 
-profile = settings(max_examples=150, derandomize=True, deadline=None, database=None)
+profile = settings(max_examples=100, derandomize=True, deadline=None, database=None)
 TIMED = Format("json", Shape.JSON, (Field("ts", Convert.TIME_EPOCH, "time"),))
 
 NUMBERS = st.one_of(
@@ -151,7 +151,7 @@ def test_a_value_is_what_pythons_json_has_or_is_counted(texts: list[str], type: 
 
 
 @given(st.lists(st.dictionaries(st.sampled_from("abc"), VALUES, max_size=3), min_size=1, max_size=5))
-@profile
+@settings(profile, max_examples=60)
 def test_types_follow_the_values_and_lose_none_of_them(lines: list[dict[str, str]]) -> None:
     data = [line_of(**line) for line in lines]
     keys = Keys()
@@ -289,7 +289,7 @@ def test_repeated_keys_and_lists_are_as_python_reads_them(inner: str) -> None:
     st.lists(st.binary(max_size=30) | VALUES.map(lambda text: line_of(v=text)), max_size=5),
     st.integers(0, 200),
 )
-@profile
+@settings(profile, max_examples=25)
 def test_broken_lines_never_crash(lines: list[bytes], cut: int) -> None:
     types = {"v": BIGINT, "v.k": DOUBLE, "v.0": STRING}
     data = b"\n".join(lines)[: -cut or None] + b"\n"

@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 from msgspec.structs import replace
@@ -21,8 +22,8 @@ from elf.errors import PeerError
 from elf.jobmaster.directory.job_spec import AgentAdvert, SourceColumns, decode_agent
 from elf.jobmaster.values.sql_types import BIGINT, BOOLEAN, DOUBLE, MICROS, STRING
 from elf.srt.messages.messages import Item
-from tests.rigs.agents.mesh_rig import FORMAT, Agent, Fleet, line, wait_until
-from tests.rigs.agents.seen import rows_of
+from tests.rigs.agents.mesh_rig import FORMAT, Agent, Fleet, free_ports, line, wait_until
+from tests.rigs.agents.seen import WAIT_S, rows_of
 
 PLAIN = FORMAT
 CACHED = FORMAT + " $upstream_cache_status $connection_requests"
@@ -247,9 +248,14 @@ def test_a_detected_format_is_advertised_once_there_are_lines(tmp_path: Path) ->
 
 
 class Keyed(Fleet):
-    """Agents whose lines are JSON, each with a line from before its start."""
+    """Agents whose lines are JSON, each with a line from before its start; the first has a page for Prometheus."""
+
+    def __init__(self, folder: Path, count: int) -> None:
+        (self.port,) = free_ports(1)
+        super().__init__(folder, count)
 
     def _config(self, number: int, name: str, port: int) -> str:
+        self._agent = "" if number else f'metrics = "127.0.0.1:{self.port}"'
         old = self.folder / f"old{number}.json"
         old.write_text(json_line(1e9, **({"n": 1} if not number else {"n": 2.5})) + "\n")
         paths = json.dumps(["access.log*", str(old)])
@@ -267,7 +273,8 @@ def test_the_keys_of_the_lines_are_columns_of_all_agents(tmp_path: Path) -> None
         "SELECT window, tenant.id AS t, sum(n) AS s, count(later.key) AS k, count(*) AS c FROM access"
         " GROUP BY window(time, '1 second'), tenant.id"
     )
-    with Keyed(tmp_path, 2) as fleet:
+    keyed = Keyed(tmp_path, 2)
+    with keyed as fleet:
 
         def told() -> bool:
             columns = held_at(fleet.agents[0]).columns
@@ -287,6 +294,8 @@ def test_the_keys_of_the_lines_are_columns_of_all_agents(tmp_path: Path) -> None
         assert [tuple(row[1:]) for row in rows_of(seen.latest[now_s * 1_000_000])] == [("x", 7.5, 1, 3)]
         said = "access: n is a double for the jobs, and lines have other values ('bad'): these are NULL"
         wait_until(lambda: said in fleet.agents[0].said(), "nothing was said")
+        with urlopen(f"http://127.0.0.1:{keyed.port}/metrics", timeout=WAIT_S) as answer:
+            assert 'elf_source_not_converted_total{source="access",column="n"} 1' in answer.read().decode()
 
 
 @pytest.mark.process
