@@ -118,9 +118,8 @@ class FormatChoice:
             format = self._format_of(path, head) if head.strip() else None
             if format is not None:
                 columns.update(column_types(format))
-                if format.shape in KEYED:
-                    is_open = True
-                    keys.add(format, head)
+                keys.add(format, head)
+                is_open |= format.shape in KEYED
         self._keys, self._others = keys, frozenset(columns)
         if not is_open:
             return columns or dict(COLUMN_TYPES)
@@ -160,7 +159,7 @@ class FormatChoice:
         """The message that no line of that file has a key of the columns `asked`."""
         here, head = Keys(), head_of(Path(path))
         format = self._format_of(path, head) if head.strip() else None
-        if format is not None and format.shape in KEYED:
+        if format is not None:
             here.add(format, head)
         listed = (here if here.kinds else self._keys).listed(asked)
         return f"{path}: no line has {' or '.join(asked)}; the keys are {listed}"

@@ -20,8 +20,12 @@ ANY = "*"
 """The name that stands in a schema for any other column: a key that no line had yet may come."""
 KEYS_MAX = 1000
 """Keys noted of one source: a log may have identifiers as keys."""
+BYTES_MAX, LINES_MIN = 1 << 20, 10
+"""First lines of so many bytes are examined whole (some 100 ms); of further files, so many lines each."""
 ELEMENTS_MAX = 8
 """Elements of a list that are noted as columns."""
+DEPTH_MAX = 64
+"""Nesting of a line; deeper lines are rejected."""
 NAMED_MAX = 12
 """Keys that a message lists."""
 _NAME_MAX = 200
@@ -56,12 +60,18 @@ class Keys:
         self.kinds: dict[str, dict[str, int]] = {}
         self._filled: set[str] = set()
         self._read: set[str] = set()
+        self._nbytes = 0
 
     def add(self, plan: Format, head: bytes) -> None:
-        """Note the keys of the whole lines in `head`, of a file of a keyed format."""
+        """Note the keys of the whole lines in `head`; of a format without keys, which columns it fills."""
+        if plan.shape not in KEYED:
+            self._filled.update(plan.columns())
+            return
         lines = head.split(b"\n")
         if len(lines) > 1:
             lines.pop()
+        lines = lines[: None if self._nbytes < BYTES_MAX else LINES_MIN]
+        self._nbytes += len(head)
         for line in lines:
             for path, kind in _values(plan.shape, line):
                 if len(self.kinds) < KEYS_MAX or path in self.kinds:
@@ -184,17 +194,19 @@ def _json_values(line: bytes) -> Iterator[tuple[str, str]]:
     yield from _leaves("", value)
 
 
-def _leaves(path: str, value: object) -> Iterator[tuple[str, str]]:
+def _leaves(path: str, value: object, depth: int = 0) -> Iterator[tuple[str, str]]:
+    if depth > DEPTH_MAX:
+        return
     if isinstance(value, dict):
         if path:
             yield path, "object"
         for name, inner in value.items():
-            yield from _leaves(f"{path}.{name}" if path else name, inner)
+            yield from _leaves(f"{path}.{name}" if path else name, inner, depth + 1)
     elif isinstance(value, list):
         single = len(value) == 1 and not isinstance(value[0], list | dict)
         yield path, _kind_of(value[0]) if single else "list"
         for at, inner in enumerate(value[:ELEMENTS_MAX]):
-            yield from _leaves(f"{path}.{at}", inner)
+            yield from _leaves(f"{path}.{at}", inner, depth + 1)
     else:
         yield path, _kind_of(value)
 

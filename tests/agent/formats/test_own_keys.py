@@ -191,6 +191,15 @@ class TestNames:
             "Status": "bigint",
         }
 
+    def test_a_column_that_another_file_fills_is_not_replaced(self) -> None:
+        keys = Keys()
+        keys.add(PRESETS["json"], b'{"time":1,"Status":200}\n')
+        keys.add(PRESETS["combined"], b"")
+        assert keys.columns({**PRESETS["json"].columns(), **PRESETS["combined"].columns()}) == {}
+
+    def test_deep_lines_are_left_out(self) -> None:
+        assert self.columns('{"a":' * 900 + "1" + "}" * 900) == {}
+
     def test_the_first_of_names_that_differ_by_case_only(self) -> None:
         assert self.columns('{"Foo":1,"foo":"x"}') == {"Foo": "bigint"}
 
