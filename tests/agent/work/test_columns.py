@@ -138,7 +138,9 @@ class TestSchema:
 
 class TestSeen:
     def test_keys_of_all_files_with_the_widest_type(self, tmp_path: Path) -> None:
-        (tmp_path / "a.json").write_text('{"time":"2024-05-17T10:05:03Z","n":1,"ok":true,"STATUS":1}\n')
+        (tmp_path / "a.json").write_text(
+            '{"time":"2024-05-17T10:05:03Z","n":1,"ok":true,"STATUS":1,"l":[1,2]}\n'
+        )
         (tmp_path / "b.json").write_text('{"time":"2024-05-17T10:05:03Z","n":2.5,"ok":"no"}\n')
         for format in ("auto", "json"):
             seen = SeenColumns(format, [str(tmp_path / "*.json")])
@@ -150,7 +152,11 @@ class TestSeen:
                 "*": STRING,
                 "level": STRING,
             }
-            assert "STATUS" not in found
+            assert found["l"] == STRING
+            assert not found.keys() & {"STATUS", "l.0", "l.1"}
+            with (tmp_path / "a.json").open("a") as file:
+                file.write(f'{{"time":"2024-05-17T10:05:03Z","later{format}":1}}\n')
+            assert seen.look()[f"later{format}"] == BIGINT
 
     @pytest.mark.process
     def test_a_named_format_needs_no_file(self, tmp_path: Path) -> None:
