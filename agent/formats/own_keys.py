@@ -34,6 +34,25 @@ _PAIR = re.compile(r'([^\s="]+)(?:=("(?:[^"\\]|\\.)*"|[^\s]*))?')
 _NUMERIC = {"whole number", "other number"}
 
 
+def asked_types(columns: Iterable[tuple[str, SqlType]]) -> dict[str, SqlType]:
+    """The columns that a parser is asked for by several jobs: where these have a key by different types, the first is under its
+    name, others under `typed_name`. O(n log n)."""
+    asked: dict[str, SqlType] = {}
+    for name, type in sorted(set(columns), key=lambda one: (one[0], str(one[1]))):
+        asked[typed_name(name, type) if name in asked else name] = type
+    return asked
+
+
+def typed_name(name: str, type: SqlType) -> str:
+    """A name for a column of that type, beside a column of that name with another type."""
+    return f"{name}\0{type}"
+
+
+def plain_name(name: str) -> str:
+    """The name of a column, also of one with a `typed_name`."""
+    return name.partition("\0")[0]
+
+
 def own_fields(plan: Format, types: Mapping[str, SqlType]) -> tuple[Field, ...]:
     """The fields of the columns in `types` that are keys of the lines and not columns of the format. O(columns)."""
     if plan.shape not in KEYED:
@@ -42,14 +61,14 @@ def own_fields(plan: Format, types: Mapping[str, SqlType]) -> tuple[Field, ...]:
     is_json = plan.shape is Shape.JSON
     return tuple(
         Field(
-            name,
+            plain_name(name),
             OWN[type],
             name,
             nulls=() if is_json else (b"-", b""),
             escape=Escape.JSON if is_json else Escape.BACKSLASH,
         )
         for name, type in types.items()
-        if name not in others and name != "agent" and type in OWN
+        if plain_name(name) not in others and name != "agent" and type in OWN
     )
 
 

@@ -16,7 +16,7 @@ from elf.agent.formats._tokenize import REASONS, Tokenizer
 from elf.agent.formats.batch import Batch, Lost, Reject
 from elf.agent.formats.expected import expected
 from elf.agent.formats.fields import KEYED, Field, Format, Reason, Shape
-from elf.agent.formats.own_keys import own_fields
+from elf.agent.formats.own_keys import own_fields, plain_name
 from elf.agent.formats.regex import compile_regex, group_spans
 from elf.agent.formats.steps import column_types, compile_plan
 from elf.agent.formats.times import pattern_times, zone_offsets
@@ -209,7 +209,7 @@ class Parser:
     def _lost(self, at: int, line: bytes, offset: int, length: int) -> Lost:
         column = self._fields[at].column
         value = line[offset : offset + min(length, VALUE_MAX)].decode("utf-8", "replace")
-        return Lost(column, str(self._types[column]), value, line, offset)
+        return Lost(plain_name(column), str(self._types[column]), value, line, offset)
 
     def _reject(self, number: int, line: bytes, offset: int, at: int, detail: int) -> Reject:
         reason = _REASONS[number]

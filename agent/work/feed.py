@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from elf.agent.files.blocks import Block, FileKey
 from elf.agent.formats.batch import Batch, Lost, Reject
 from elf.agent.formats.fields import Format, Reason
+from elf.agent.formats.own_keys import asked_types, plain_name, typed_name
 from elf.agent.formats.parser import Parser
 from elf.agent.work.worker import Worker
 from elf.cbt._strings import Strings
@@ -26,6 +27,7 @@ FUTURE_US = 5 * 60 * 1_000_000
 SAMPLES_MAX = 16
 FILES_MAX = 1000
 """Files of which is noted whether they have keys that are asked for."""
+NO_ROWS = np.empty(0, dtype=np.int64)
 _NO_STRINGS = Strings()
 """The dictionary of a column that is NULL throughout."""
 
@@ -77,7 +79,7 @@ class Totals(msgspec.Struct):
         if len(self.samples) < SAMPLES_MAX:
             self.samples += batch.samples[: SAMPLES_MAX - len(self.samples)]
         for column, rows in batch.lost.items():
-            self.lost[column] += len(rows)
+            self.lost[plain_name(column)] += len(rows)
         if len(self.lost_samples) < SAMPLES_MAX:
             self.lost_samples += batch.lost_samples[: SAMPLES_MAX - len(self.lost_samples)]
         if batch.rows:
@@ -191,15 +193,15 @@ class Feed:
     def _parser(self, format: Format) -> Parser:
         parser = self._parsers.get(format)
         if parser is None:
+            asked = [(each.name, each.type) for worker in self._workers for each in worker.plan.columns]
+            types = asked_types(asked)
             parser = self._parsers[format] = Parser(
                 format,
-                self._columns,
+                self._columns | types.keys(),
                 timezone=self._timezone,
                 agent=self._agent,
                 strings_max=self._strings_max,
-                types={
-                    column.name: column.type for worker in self._workers for column in worker.plan.columns
-                },
+                types=types,
             )
         return parser
 
@@ -299,7 +301,8 @@ def select(batch: Batch, keep: NDArray[np.bool_]) -> Batch:
 
 
 def complete(batch: Batch, worker: Worker) -> Batch:
-    """Add NULL for the worker's columns that this file's format lacks, or has with another type."""
+    """Add NULL for the worker's columns that this file's format lacks, or has with another type. A key that jobs have by several
+    types is there by each."""
     missing = [
         column
         for column in worker.plan.columns
@@ -307,10 +310,12 @@ def complete(batch: Batch, worker: Worker) -> Batch:
     ]
     if not missing:
         return batch
-    columns: dict[str, Vector] = dict(batch.columns)
+    columns, lost = dict(batch.columns), dict(batch.lost)
     for column in missing:
-        columns[column.name] = null_vector(column.type)
-    return msgspec.structs.replace(batch, columns=columns)
+        own = typed_name(column.name, column.type)
+        columns[column.name] = columns[own] if own in columns else null_vector(column.type)
+        lost[column.name] = lost.get(own, NO_ROWS)
+    return msgspec.structs.replace(batch, columns=columns, lost=lost)
 
 
 def null_vector(type: SqlType) -> Vector:

@@ -13,10 +13,13 @@ from hypothesis import strategies as st
 from elf.agent.formats.batch import Batch
 from elf.agent.formats.choice import FormatChoice
 from elf.agent.formats.fields import Convert, Field, Format, Reason, Shape
-from elf.agent.formats.own_keys import ANY, Keys, widest
+from elf.agent.formats.own_keys import ANY, Keys, asked_types, widest
 from elf.agent.formats.parser import Parser
 from elf.agent.formats.presets import PRESETS
-from elf.jobmaster.values.sql_types import BIGINT, BOOLEAN, DOUBLE, STRING, SqlType
+from elf.agent.work.feed import complete
+from elf.agent.work.worker import Worker
+from elf.jobmaster.compile.query import compile
+from elf.jobmaster.values.sql_types import BIGINT, BOOLEAN, DOUBLE, STRING, TIMESTAMP, SqlType
 
 profile = settings(max_examples=100, derandomize=True, deadline=None, database=None)
 TIMED = Format("json", Shape.JSON, (Field("ts", Convert.TIME_EPOCH, "time"),))
@@ -307,6 +310,30 @@ def test_broken_lines_never_crash(lines: list[bytes], cut: int) -> None:
             batch = Parser(plan, ("time", *types), types=types, wide=wide).parse(data)
             assert batch.rows + sum(batch.rejects.values()) == batch.lines
         Keys().add(plan, data)
+
+
+def test_jobs_that_have_a_key_by_several_types_get_it_by_each() -> None:
+    def job(type: SqlType) -> Worker:
+        schema = {"access": {"time": TIMESTAMP, "v": type}}
+        return Worker(compile("SELECT v, count(*) AS n FROM access GROUP BY v", schema))
+
+    workers = [job(type) for type in (BIGINT, DOUBLE, STRING, STRING)]
+    data = b"\n".join([line_of(v="1"), line_of(v="2.5"), line_of(v='"x"')]) + b"\n"
+    types = asked_types((column.name, column.type) for worker in workers for column in worker.plan.columns)
+    batch = Parser(TIMED, types, types=types).parse(data)
+    completed = [complete(batch, worker) for worker in workers]
+    assert [one.columns["v"].to_python() for one in completed] == [
+        [1, None, None],
+        [1.0, 2.5, None],
+        *[["1", "2.5", "x"]] * 2,
+    ]
+    assert [list(one.lost.get("v", ())) for one in completed] == [[1, 2], [2], [], []]
+    assert {one.column for one in batch.lost_samples} == {"v"}
+    assert asked_types([("a", STRING), ("a", BIGINT), ("b", STRING)]) == {
+        "a": BIGINT,
+        "a\0string": STRING,
+        "b": STRING,
+    }
 
 
 def test_text_values_of_pairs() -> None:
