@@ -10,7 +10,6 @@ The lines of some formats name their values: any key may be a column (`own_keys.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from difflib import get_close_matches
 from itertools import chain, islice
 
 from msgspec.structs import replace
@@ -127,6 +126,8 @@ class Schema:
             if name not in COLUMN_TYPES and missing > 0:
                 some = named(held[0].lacking, missing) if len(held) == 1 else ""
                 if not held:
+                    from difflib import get_close_matches
+
                     near = get_close_matches(name, self._held.keys() | COLUMN_TYPES.keys(), n=3)
                     some = f"nearest: {', '.join(near)}" if near else ""
                 notices.append(

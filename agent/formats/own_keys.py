@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from difflib import get_close_matches
 
 import msgspec
 
@@ -148,6 +147,8 @@ class Keys:
 
     def nearest(self, name: str) -> list[str]:
         """The keys most like `name`, as a whole or by their last part."""
+        from difflib import get_close_matches
+
         spelled: dict[str, list[str]] = {}
         for key in self.kinds:
             for text in {key.lower(), key.rpartition(".")[2].lower()}:
