@@ -15,12 +15,13 @@ from elf.agent.commands.arguments import checked_timezone
 from elf.agent.commands.process.streams import say
 from elf.agent.commands.rejects import reject_lines
 from elf.agent.files import inputs
-from elf.agent.formats.batch import Batch, Reject
-from elf.agent.formats.choice import FormatChoice
+from elf.agent.formats.batch import Batch, Lost, Reject
+from elf.agent.formats.choice import HEAD_BYTES, FormatChoice
 from elf.agent.formats.fields import Format, Reason
 from elf.agent.formats.parser import Parser
 from elf.agent.run.progress import count
 from elf.errors import UsageError
+from elf.jobmaster.values.sql_types import SqlType
 from elf.jobmaster.windows.result import ColumnInfo, Lines, Window
 from elf.sinks.console.grid import GAP, Grid, Style
 from elf.sinks.console.jsonlines import JsonLines
@@ -40,6 +41,10 @@ class Reading(msgspec.Struct):
     invalid_utf8: int = 0
     rejects: Counter[Reason] = msgspec.field(default_factory=Counter)
     samples: dict[Reason, list[Reject]] = msgspec.field(default_factory=dict)
+    lost: Counter[str] = msgspec.field(default_factory=Counter)
+    lost_samples: dict[str, list[Lost]] = msgspec.field(default_factory=dict)
+    types: dict[str, SqlType] = msgspec.field(default_factory=dict)
+    notes: list[str] = msgspec.field(default_factory=list)
 
 
 def parse_command(file: str, format: str, output: str, limit: int, timezone: str, color: str) -> int:
@@ -66,7 +71,10 @@ def read(file: str, format: str, limit: int, timezone: str) -> Reading:
     for block in inputs.read(paths, notices=say):
         if parser is None:
             reading.format = choice.of(block)
-            parser = Parser(reading.format, tuple(reading.format.columns()), timezone=timezone)
+            reading.types = choice.other_keys({block.path: bytes(block.data[:HEAD_BYTES])})
+            reading.notes = choice.notes(reading.types)
+            columns = (*reading.format.columns(), *reading.types)
+            parser = Parser(reading.format, columns, timezone=timezone, types=reading.types)
             parser.begin(b"")
         elif parser.full():
             parser.clear()
@@ -84,6 +92,12 @@ def _count(reading: Reading, batch: Batch, too_long: int) -> None:
     reading.rejects.update(batch.rejects)
     if too_long:
         reading.rejects[Reason.TOO_LONG] += too_long
+    for name, rows in batch.lost.items():
+        reading.lost[name] += len(rows)
+    for lost in batch.lost_samples:
+        seen = reading.lost_samples.setdefault(lost.column, [])
+        if len(seen) < SAMPLES_PER_REASON:
+            seen.append(lost)
     for sample in batch.samples:
         kept = reading.samples.setdefault(sample.reason, [])
         if len(kept) < SAMPLES_PER_REASON:
@@ -93,7 +107,7 @@ def _count(reading: Reading, batch: Batch, too_long: int) -> None:
 def _keep(reading: Reading, batch: Batch, room: int) -> None:
     """Keep the first `room` records of a batch. A header in mid-file may change the columns: they are then NULL or left out."""
     if not reading.columns:
-        names = reading.format.columns() if reading.format else batch.columns
+        names = [*(reading.format.columns() if reading.format else batch.columns), *reading.types]
         reading.columns = tuple(
             ColumnInfo(name, str(batch.columns[name].type)) for name in names if name in batch.columns
         )
@@ -137,7 +151,18 @@ def _account(reading: Reading, asked: str, style: Style) -> list[str]:
         for sample in reading.samples.get(reason, []):
             head, excerpt, caret = reject_lines(sample, _width())
             lines += [f"  {head}", excerpt, style.red(caret)]
-    return lines
+    for name, n in reading.lost.items():
+        lines += [
+            "",
+            style.bold(f"{count(n, 'value')} of {name} did not convert to {reading.types[name]}: NULL"),
+        ]
+        lines += [f"  {lost.value!r} in {_excerpt(lost)}" for lost in reading.lost_samples.get(name, [])]
+    return lines + (["", *reading.notes] if reading.notes else [])
+
+
+def _excerpt(lost: Lost) -> str:
+    shown = lost.line.decode("utf-8", "backslashreplace")
+    return shown if len(shown) <= _width() // 2 else shown[: _width() // 2] + "…"
 
 
 def _records(reading: Reading, style: Style) -> list[str]:

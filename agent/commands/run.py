@@ -164,6 +164,10 @@ def _conclude(summary: Summary, options: RunOptions, verbose: bool) -> None:
         say(
             f"{count(summary.overflows, 'result')} overflowed and became NULL; try a wider type, like CAST(x AS DOUBLE)"
         )
+    if summary.lost:
+        each = ", ".join(f"{n:,} of {name}" for name, n in summary.lost.items())
+        say(f"values that did not convert to their column's type, so NULL: {each}")
+        say(f"see them with: elf parse {_example(summary, options)}")
     if summary.rejected and summary.parsed:
         say(f"rejected: {_reasons(summary)}; see them with: elf parse {_example(summary, options)}")
     if verbose:
@@ -192,7 +196,7 @@ def _example(summary: Summary, options: RunOptions) -> str:
 
 def _exit_code(summary: Summary, options: RunOptions) -> int:
     if summary.lines == 0 or summary.parsed:
-        return 0
+        return 1 if summary.keyless else 0
     say(
         f"none of {count(summary.lines, 'line')} could be parsed ({_reasons(summary)}); see why with: "
         f"elf parse {_example(summary, options)}, or name the log's format with --format"

@@ -14,7 +14,7 @@ from enum import Enum
 
 import msgspec
 
-from elf.jobmaster.values.sql_types import BIGINT, MICROS, STRING, TIMESTAMP, SqlType
+from elf.jobmaster.values.sql_types import BIGINT, BOOLEAN, DOUBLE, MICROS, STRING, TIMESTAMP, SqlType
 
 
 class Shape(Enum):
@@ -23,6 +23,10 @@ class Shape(Enum):
     LTSV = "ltsv"  # label:value, tab-separated
     LOGFMT = "logfmt"  # key=value or key="quoted value", space-separated
     REGEX = "regex"  # named groups; the last resort
+
+
+KEYED = (Shape.JSON, Shape.LTSV, Shape.LOGFMT)
+"""Shapes whose lines name their values."""
 
 
 class Convert(Enum):
@@ -57,9 +61,22 @@ class Convert(Enum):
     DATE = "date"  # 2015-05-17: the date part of `time`; with a TIME_OF_DAY field
     TIME_OF_DAY = "time_of_day"  # 10:05:03[.fff]
     TIME_STRPTIME = "time_strptime"  # by `Field.pattern`, a strptime format (Apache %{...}t); slow path
+    # Columns by their keys' own names (keys.own_fields). A value that does not convert is NULL and counted; it rejects no line.
+    OWN_TEXT = "own_text"  # any value as text; objects and lists as they are written
+    OWN_INT = "own_int"  # a whole number within int64, however it is spelled (2e2)
+    OWN_DOUBLE = "own_double"
+    OWN_BOOL = "own_bool"
 
 
 _INTEGERS = (Convert.INT, Convert.STATUS)
+OWN = {
+    STRING: Convert.OWN_TEXT,
+    BIGINT: Convert.OWN_INT,
+    DOUBLE: Convert.OWN_DOUBLE,
+    BOOLEAN: Convert.OWN_BOOL,
+}
+"""The conversion of a column by its key's own name, by the column's type."""
+_OWN_TYPES = {convert: type for type, convert in OWN.items()}
 _DURATIONS = (
     Convert.SECONDS,
     Convert.MILLISECONDS,
@@ -75,6 +92,8 @@ def type_of(convert: Convert) -> SqlType:
     """The SQL type of a column that `convert` fills."""
     if convert is Convert.DATE or convert.value.startswith("time_"):
         return TIMESTAMP
+    if convert in _OWN_TYPES:
+        return _OWN_TYPES[convert]
     if convert in _INTEGERS:
         return BIGINT
     return MICROS if convert in _DURATIONS else STRING

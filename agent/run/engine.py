@@ -21,8 +21,10 @@ from elf.agent.formats.fields import Reason
 from elf.agent.host.allocator import resident_bytes
 from elf.agent.run.plan_cache import compiled
 from elf.agent.work.feed import Feed, columns_for
+from elf.agent.work.lost_values import LostValues
 from elf.agent.work.worker import CUT_FACTOR, Worker
 from elf.cbt.budget import Budget
+from elf.errors import FormatError
 from elf.jobmaster.plan.plan import Plan
 from elf.jobmaster.values.sql_types import SqlType
 from elf.jobmaster.windows.panes import Panes
@@ -56,8 +58,9 @@ class Progress(msgspec.Struct):
 
 class Summary(msgspec.Struct):
     """The totals of a run. `rejects`: counts by reason; `rejected_in`: the first file that had one; `overflows`: results made
-    NULL because they did not fit their type; `invalid_utf8`: lines read with U+FFFD; `formats`: those used, by file;
-    `columns`: of the result, also where it has no row."""
+    NULL because they did not fit their type; `lost`: values made NULL because they did not convert to their column's type, by
+    column; `keyless`: files whose lines name their values, none of which the query asks for; `invalid_utf8`: lines
+    read with U+FFFD; `formats`: those used, by file; `columns`: of the result, also where it has no row."""
 
     files: int = 0
     lines: int = 0
@@ -66,6 +69,8 @@ class Summary(msgspec.Struct):
     late: int = 0
     spilled_bytes: int = 0
     overflows: int = 0
+    lost: Mapping[str, int] = msgspec.field(default_factory=dict)
+    keyless: Sequence[str] = ()
     invalid_utf8: int = 0
     seconds: float = 0.0
     rejects: Mapping[Reason, int] = msgspec.field(default_factory=dict)
@@ -94,7 +99,7 @@ class OneShot:
             bounds=bounds if has_bounds else None,
             strings_max=max(1 << 18, min(8 << 20, options.memory_max // 16)),
         )
-        self.overflows = 0
+        self.overflows, self.lost = 0, LostValues()
         self._front_max = max(1 << 20, min(32 << 20, options.memory_max // 8))
 
     def take(self, block: Block) -> None:
@@ -113,6 +118,7 @@ class OneShot:
         for delta in deltas:
             self.panes.merge(delta.rows)
             self.overflows += delta.overflows
+            self.lost.add(delta.lost)
 
     def store(self, sinks: Sequence[StateSink]) -> None:
         """Give every pane's state to the sinks that want it. The panes stay."""
@@ -130,7 +136,7 @@ class OneShot:
     def windows(self) -> Iterator[Window]:
         self.feed.empty_dictionaries()
         self.budget.reserve("worker", self.worker.nbytes + self.feed.nbytes)
-        yield from bounded(self.publisher, self.panes)
+        yield from map(self.lost.noted, bounded(self.publisher, self.panes))
         self.overflows += self.publisher.finisher.overflows
 
     def close(self) -> None:
@@ -156,6 +162,8 @@ def run(
     blocks = inputs.read(paths, notices=notices)
     first = next(blocks, None)  # only one: each block is a view that is valid until the next one is read
     plan = compile_plan(options, formats.schema(_heads(paths, first)))
+    for note in formats.notes(column.name for column in plan.columns):
+        notices(note)
     shot = OneShot(options, plan, formats)
     total = inputs.total_bytes(paths)
     try:
@@ -165,6 +173,8 @@ def run(
                 on_progress(Progress(block.size_done, total, shot.feed.totals.lines))
             if stop is not None and stop.is_set():
                 break
+        if stop is None or not stop.is_set():
+            _check_keys(shot, formats, notices)
         stores = [cast(StateSink, sink) for sink in sinks if sink.wants_state]
         if stores:
             shot.store(stores)
@@ -175,6 +185,21 @@ def run(
         return _summary(shot, formats, len(paths), time.monotonic() - began)
     finally:
         shot.close()
+
+
+def _check_keys(shot: OneShot, formats: FormatChoice, notices: Callable[[str], None]) -> None:
+    """Tell about the columns that no line named, and the files that name none. Raises FormatError if no file names any: the
+    result would be of nothing but NULL."""
+    totals = shot.feed.totals
+    keyless = [path for path, is_keyless in totals.keyless.items() if is_keyless]
+    asked = [column.name for column in shot.publisher.plan.columns if column.name not in ("time", "agent")]
+    if keyless and len(keyless) == len(formats.chosen):
+        raise FormatError(formats.no_key(keyless[0], asked))
+    for path in keyless:
+        notices(formats.no_key(path, asked))
+    if totals.parsed and totals.keyed is not None:
+        for name in sorted(set(asked) - totals.keyed):
+            notices(formats.never(name))
 
 
 def _heads(paths: Sequence[inputs.Input], first: Block | None) -> dict[str, bytes]:
@@ -208,6 +233,8 @@ def _summary(shot: OneShot, formats: FormatChoice, files: int, seconds: float) -
         rejected=totals.rejected,
         spilled_bytes=shot.budget.spilled_total,
         overflows=shot.overflows,
+        lost=dict(shot.lost.totals),
+        keyless=[path for path, is_keyless in totals.keyless.items() if is_keyless],
         invalid_utf8=totals.invalid_utf8,
         seconds=seconds,
         rejects=dict(totals.rejects),

@@ -13,6 +13,7 @@ from typing import cast
 import msgspec
 
 from elf.agent.single.job_record import Changes, Gap, JobRecord, whole
+from elf.agent.work.lost_values import LostValues
 from elf.agent.work.worker import CUT_FACTOR, LATE, Worker
 from elf.cbt.budget import Budget
 from elf.cbt.frame import pack, unpack
@@ -63,7 +64,7 @@ class LiveJob:
             keep_us=options.keep_us,
             epoch=epoch,
         )
-        self.overflows = 0
+        self.overflows, self.lost = 0, LostValues()
         self.late = 0
         self._state = StateMaker(name, self.publisher.version, plan, budget)
         self._stores = [cast(StateSink, sink) for sink in sinks if sink.wants_state]
@@ -103,6 +104,7 @@ class LiveJob:
         with self._budget.scratch(CUT_FACTOR * self.worker.nbytes):
             for delta in self.worker.cut():
                 self.overflows += delta.overflows
+                self.lost.add(delta.lost)
                 self.late += int(delta.rows[1].lanes[LATE].sum())
                 self._unrecorded.append(delta.rows)
                 with suppress(OSError):
@@ -133,6 +135,7 @@ class LiveJob:
             self._put(window)
 
     def _put(self, window: Window) -> None:
+        window = self.lost.noted(window)
         if self.lacks(window.start, window.end):
             window = msgspec.structs.replace(window, agents_reporting=0)
         for sink in self._streams:

@@ -114,6 +114,10 @@ def _sources(config: Config, history: History, budget: Budget, notices: Notices)
     opened = [_open(section, history.sources.get(section.name), notices) for section in config.sources]
     schemas = {source.name: formats.schema({source.name: source.head()}) for source, formats in opened}
     plans = [(job, _compile(job, schemas)) for job in config.jobs]
+    for source, formats in opened:
+        asked = {column.name for _, plan in plans if plan.source == source.name for column in plan.columns}
+        for note in formats.notes(sorted(asked)):
+            notices(f"{source.name}: {note}")
     out = []
     for section, (source, formats) in zip(config.sources, opened, strict=True):
         saved = history.sources.get(section.name)
@@ -269,6 +273,8 @@ def follow(
     source.scan(time.monotonic())
     formats = FormatChoice(options.format, notices, lenient=True, head=lambda block: source.head(block.file))
     plan = compile_plan(options, formats.schema({"access": source.head()}))
+    for note in formats.notes(column.name for column in plan.columns):
+        notices(note)
     if plan.window is None and any(sink.wants_state for sink in sinks):
         raise UsageError(
             "--sink parquet with --follow needs GROUP BY window(time, …): without one nothing is ever final"
@@ -297,6 +303,7 @@ def follow(
         late=job.late,
         spilled_bytes=budget.spilled_total,
         overflows=job.overflows,
+        lost=dict(job.lost.totals),
         invalid_utf8=totals.invalid_utf8,
         seconds=time.monotonic() - began,
         rejects=dict(totals.rejects),

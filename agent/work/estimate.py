@@ -19,6 +19,7 @@ from elf.agent.files.content import kind
 from elf.agent.files.listing import Listing
 from elf.agent.formats.batch import Batch
 from elf.agent.formats.choice import FormatChoice, head_of
+from elf.agent.formats.own_keys import asked_types
 from elf.agent.work.feed import ParseState, select, without_untimed
 from elf.agent.work.job_rows import NEVER_US, Before, JobRows
 from elf.agent.work.line_parsing import Parsing
@@ -101,7 +102,8 @@ def _parsed(path: str, data: bytes, format: str, parsing: Parsing, rows: JobRows
     )
     block = Block(FileKey(0, 0), path, 0, len(data), data, 0, True, True)
     chosen = formats.of(block)
-    parsing.ask(frozenset(column.name for column in rows.columns) | {"time"})
+    types = asked_types((column.name, column.type) for column in rows.columns)
+    parsing.ask(frozenset(types) | {"time"}, types)
     return without_untimed(parsing.parse(block, chosen, ParseState(chosen), now_us, lambda: None))
 
 

@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elf.agent.files.blocks import Block, FileKey
-from elf.agent.formats.batch import Batch, Reject
+from elf.agent.formats.batch import Batch, Lost, Reject
 from elf.agent.formats.fields import Format, Reason
+from elf.agent.formats.own_keys import asked_types, plain_name, typed_name
 from elf.agent.formats.parser import Parser
 from elf.agent.work.worker import Worker
 from elf.cbt._strings import Strings
@@ -24,6 +25,9 @@ from elf.jobmaster.values.vector import Vector
 FUTURE_US = 5 * 60 * 1_000_000
 """A live line further than this ahead of the agent's clock is rejected: a wrong clock must not close every window."""
 SAMPLES_MAX = 16
+FILES_MAX = 1000
+"""Files of which is noted whether they have keys that are asked for."""
+NO_ROWS = np.empty(0, dtype=np.int64)
 _NO_STRINGS = Strings()
 """The dictionary of a column that is NULL throughout."""
 
@@ -43,7 +47,9 @@ class ParseState(msgspec.Struct):
 
 
 class Totals(msgspec.Struct):
-    """Counts of all lines, in windows or not. rejected_in: the first file that had a rejected line."""
+    """Counts of all lines, in windows or not. rejected_in: the first file that had a rejected line. lost: values that did not
+    convert, by column. keyless: of the first files whose lines name their values, whether none named a column that is asked.
+    keyed: the columns that any line named; None once there is a line that names none."""
 
     lines: int = 0
     parsed: int = 0
@@ -51,6 +57,10 @@ class Totals(msgspec.Struct):
     samples: list[Reject] = msgspec.field(default_factory=list)
     invalid_utf8: int = 0
     rejected_in: str = ""
+    lost: Counter[str] = msgspec.field(default_factory=Counter)
+    lost_samples: list[Lost] = msgspec.field(default_factory=list)
+    keyless: dict[str, bool] = msgspec.field(default_factory=dict)
+    keyed: frozenset[str] | None = frozenset()
 
     @property
     def rejected(self) -> int:
@@ -68,6 +78,20 @@ class Totals(msgspec.Struct):
             self.rejected_in = block.path
         if len(self.samples) < SAMPLES_MAX:
             self.samples += batch.samples[: SAMPLES_MAX - len(self.samples)]
+        for column, rows in batch.lost.items():
+            self.lost[plain_name(column)] += len(rows)
+        if len(self.lost_samples) < SAMPLES_MAX:
+            self.lost_samples += batch.lost_samples[: SAMPLES_MAX - len(self.lost_samples)]
+        if batch.rows:
+            self._count_keys(batch.keyed, block.path)
+
+    def _count_keys(self, keyed: frozenset[str] | None, path: str) -> None:
+        if keyed is None or self.keyed is None:
+            self.keyed = None
+        else:
+            self.keyed |= keyed
+        if keyed is not None and (path in self.keyless or len(self.keyless) < FILES_MAX):
+            self.keyless[path] = self.keyless.get(path, True) and not keyed
 
 
 class Feed:
@@ -169,12 +193,15 @@ class Feed:
     def _parser(self, format: Format) -> Parser:
         parser = self._parsers.get(format)
         if parser is None:
+            asked = [(each.name, each.type) for worker in self._workers for each in worker.plan.columns]
+            types = asked_types(asked)
             parser = self._parsers[format] = Parser(
                 format,
-                self._columns,
+                self._columns | types.keys(),
                 timezone=self._timezone,
                 agent=self._agent,
                 strings_max=self._strings_max,
+                types=types,
             )
         return parser
 
@@ -263,13 +290,19 @@ def select(batch: Batch, keep: NDArray[np.bool_]) -> Batch:
     rows = np.flatnonzero(keep)
     columns = {name: vector.take(rows) for name, vector in batch.columns.items()}
     before = np.concatenate([[0], np.cumsum(keep)])  # kept rows before each old row
+    lost = {name: before[at[keep[at]]] for name, at in batch.lost.items()}
     return msgspec.structs.replace(
-        batch, rows=len(rows), columns=columns, reject_rows=before[batch.reject_rows].astype(np.int32)
+        batch,
+        rows=len(rows),
+        columns=columns,
+        reject_rows=before[batch.reject_rows].astype(np.int32),
+        lost=lost,
     )
 
 
 def complete(batch: Batch, worker: Worker) -> Batch:
-    """Add NULL for the worker's columns that this file's format lacks, or has with another type."""
+    """Add NULL for the worker's columns that this file's format lacks, or has with another type. A key that jobs have by several
+    types is there by each."""
     missing = [
         column
         for column in worker.plan.columns
@@ -277,17 +310,20 @@ def complete(batch: Batch, worker: Worker) -> Batch:
     ]
     if not missing:
         return batch
-    columns: dict[str, Vector] = dict(batch.columns)
+    columns, lost = dict(batch.columns), dict(batch.lost)
     for column in missing:
-        columns[column.name] = null_vector(column.type)
-    return msgspec.structs.replace(batch, columns=columns)
+        own = typed_name(column.name, column.type)
+        columns[column.name] = columns[own] if own in columns else null_vector(column.type)
+        lost[column.name] = lost.get(own, NO_ROWS)
+    return msgspec.structs.replace(batch, columns=columns, lost=lost)
 
 
 def null_vector(type: SqlType) -> Vector:
     """A single NULL, to be broadcast."""
     if type.kind is Kind.STRING:
         return Vector(type, np.full(1, -1, dtype=np.int32), None, _NO_STRINGS)
-    return Vector(type, np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.bool_))
+    dtype = {Kind.DOUBLE: np.float64, Kind.BOOLEAN: np.bool_}.get(type.kind, np.int64)
+    return Vector(type, np.zeros(1, dtype=dtype), np.zeros(1, dtype=np.bool_))
 
 
 def columns_for(workers: Sequence[Worker], *, need_time: bool) -> frozenset[str]:

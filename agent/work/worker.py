@@ -11,6 +11,7 @@ counters of each pane, `[2:]` the plan's families.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -41,10 +42,12 @@ CUT_FACTOR = 3
 
 
 class Delta(msgspec.Struct):
-    """The rows of a worker since its last cut. overflows: results made NULL because they did not fit their type."""
+    """The rows of a worker since its last cut. overflows: results made NULL because they did not fit their type. lost: values
+    of the lines that did not convert to the column's type, by column and pane."""
 
     rows: list[Rows]
     overflows: int = 0
+    lost: Counter[tuple[str, int]] = msgspec.field(default_factory=Counter)
 
 
 class Worker:
@@ -66,6 +69,7 @@ class Worker:
         self._member_strings: list[list[Strings | None]] = [[None] * len(f.inputs) for f in plan.families]
         self._settled: list[Delta] = []
         self._wanted = frozenset(column.name for column in plan.columns)
+        self._lost = Counter[tuple[str, int]]()
 
     @property
     def nbytes(self) -> int:
@@ -91,6 +95,8 @@ class Worker:
         columns: Mapping[str, Vector] = batch.columns
         panes = self._panes(batch)
         late = self._count_lines(batch, panes, pane_before, retained_us, late_us)
+        if batch.lost:
+            self._count_lost(batch, panes)
         if not rows:
             return
         keep = None if late is None else ~late
@@ -141,6 +147,13 @@ class Worker:
         if len(batch.reject_rows) and placed:
             self._count_rejects(batch, panes, pane_before)
         return late
+
+    def _count_lost(self, batch: Batch, panes: int | NDArray[np.int64]) -> None:
+        for column, rows in batch.lost.items():
+            if column in self._wanted:
+                at = panes[rows] if isinstance(panes, np.ndarray) else np.full(len(rows), panes)
+                for pane, count in zip(*np.unique(at, return_counts=True), strict=True):
+                    self._lost[column, int(pane)] += int(count)
 
     def _line_slots(self, panes: int | NDArray[np.int64], rows: int) -> NDArray[np.int32]:
         if not isinstance(panes, np.ndarray):
@@ -278,7 +291,8 @@ class Worker:
             out.append(self._cut_family(number, family, panes, keys, ends))
         groups.clear()
         overflows, self.cache.overflows = self.cache.overflows, 0
-        return Delta(out, overflows)
+        lost, self._lost = self._lost, Counter()
+        return Delta(out, overflows, lost)
 
     def _cut_lines(self) -> Rows:
         lines = self._lines

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 from elf.jobmaster.compile import functions, types
 from elf.jobmaster.compile.functions import BUILD, INSTEAD
 from elf.jobmaster.compile.literals import Term, number, type_named
-from elf.jobmaster.compile.names import Names
+from elf.jobmaster.compile.names import Names, dotted
 from elf.jobmaster.compile.parse import PARAMETER_MARK, Node, called, parameter_name, source_of
 from elf.jobmaster.compile.types import Mismatch, call
 from elf.jobmaster.plan import check
@@ -339,7 +339,9 @@ class Translator(ABC):
         return Term(Literal(bool(node.this), BOOLEAN), str(bool(node.this)).lower())
 
     def _window_field(self, node: Node) -> Term:
-        """`window(time, '…').start`."""
+        """`window(time, '…').start`; or a name of more parts than a column of a table has in SQL."""
+        if dotted(node):
+            return self.column(node)
         inner, field = self.term(node.this), node.expression.name.lower()
         return self.field(node, inner, field)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from elf.jobmaster.compile import types
 from elf.jobmaster.compile.aggregates import FRACTIONS_MAX, fraction
 from elf.jobmaster.compile.literals import Term
-from elf.jobmaster.compile.names import WINDOW_COLUMN, WINDOW_FIELDS, Names
+from elf.jobmaster.compile.names import WINDOW_COLUMN, WINDOW_FIELDS, Names, dotted
 from elf.jobmaster.compile.parse import CALL_MARK, Node
 from elf.jobmaster.compile.scalar import SYNONYMS, Translator, named
 from elf.jobmaster.compile.types import Mismatch
@@ -69,7 +69,7 @@ class Groups(Translator):
         field = names.window_field(node)
         if field is not None:
             return field
-        alias = None if node.args.get("table") else names.aliases.get(name)
+        alias = names.aliases.get(name) if len(dotted(node)) == 1 else None
         if alias is not None and self._prefers_alias(name):
             return Term(alias.expression, node.name)
         term = names.source_column(node)

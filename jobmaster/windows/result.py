@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from operator import add
 from typing import Any, Protocol, runtime_checkable
@@ -45,7 +45,8 @@ class Window(msgspec.Struct, frozen=True):
     Decimal, str, a list (array), int microseconds (timestamp), (start, end) microseconds (window). Usually they are
     `ColumnRows` (`elf.jobmaster.values.columns`), which make their tuples on demand, and which a sink can write as columns.
     left_out: the number of rows after these that were not sent, because the window is too large. others: how many of the last
-    rows (0 or 1) are no groups, but the rest of all groups past the job's limit, with NULL for their keys.
+    rows (0 or 1) are no groups, but the rest of all groups past the job's limit, with NULL for their keys. not_converted: values
+    that became NULL because they did not convert to their column's type, by column; only of lines that this process read.
     """
 
     job: str
@@ -61,6 +62,7 @@ class Window(msgspec.Struct, frozen=True):
     agents_expected: int = 1
     left_out: int = 0
     others: int = 0
+    not_converted: Mapping[str, int] = msgspec.field(default_factory=dict)
 
 
 class StateColumn(msgspec.Struct, frozen=True):

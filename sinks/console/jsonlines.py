@@ -17,9 +17,9 @@ from elf.sinks.console.row_stream import RowStream
 class JsonLines(RowStream):
     """Writes windows to a binary stream: of open windows the rows that changed, of final windows all rows.
 
-    With `meta`, each row also has `_elf`: the window's job, version, bounds, status, revision, coverage and line counters; and
-    `other`, if the row is no group but the rest of them. On a terminal, characters that could control it are written as \\u
-    escapes, which readers of JSON turn back into the characters.
+    With `meta`, each row also has `_elf`: the window's job, version, bounds, status, revision, coverage and line counters; by
+    column the values that did not convert, if any; and `other`, if the row is no group but the rest of them. On a terminal,
+    characters that could control it are written as \\u escapes, which readers of JSON turn back into the characters.
     """
 
     def lay_out(self, window: Window, *, is_other: bool = False) -> None:
@@ -47,6 +47,7 @@ def meta_json(window: Window, *, is_other: bool = False) -> bytes:
             "agents_expected": window.agents_expected,
             **{f"lines_{name}": count for name, count in asdict(window.lines).items()},
             **left_out,
+            **({"not_converted": window.not_converted} if window.not_converted else {}),
             **({"other": True} if is_other else {}),
         }
     )
