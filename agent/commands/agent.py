@@ -29,10 +29,10 @@ def agent_command(path: Path, flags: Mapping[str, str], quiet: bool) -> int:
 
         with stop_on_signals(reload.ask) as stop:
             serve(settings, say, stop.event)
-        code = stop.exit_code if stop.exit_code == 130 else 0
-    if reload.is_due and code == 0:
+        code = None if not stop.exit_code else 130 if stop.exit_code == 130 else 0
+    if reload.is_due and code is None:
         begin_again()
-    return code
+    return code or 0
 
 
 def _checked(path: Path, flags: Mapping[str, str]) -> Config:

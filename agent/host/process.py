@@ -19,8 +19,8 @@ Reload = Callable[[Callable[[], None]], None]
 """Handles SIGHUP: calls its argument, in any thread, if the agent is to end."""
 
 
-def serve_mesh(config: Config, notices: Callable[[str], None], reload: Reload) -> int:
-    """Run one agent of a mesh until a signal stops it. Returns the exit code: 0 after SIGTERM, 130 after Ctrl-C.
+def serve_mesh(config: Config, notices: Callable[[str], None], reload: Reload) -> int | None:
+    """Run one agent of a mesh until it ends. Returns the exit code: 0 after SIGTERM, 130 after Ctrl-C; None without either.
 
     The first signal shuts it down in order, a second one ends it at once. Raises ConfigError, StateError.
     """
@@ -31,9 +31,10 @@ def serve_mesh(config: Config, notices: Callable[[str], None], reload: Reload) -
         return runner.run(_run(lambda former: Host(config, keys, trust, notices, former), reload))
 
 
-async def _run(host_after: Callable[[Restart | None], Host], reload: Reload) -> int:
+async def _run(host_after: Callable[[Restart | None], Host], reload: Reload) -> int | None:
     """Run a host, and after each restart of its node the next one, within this process."""
-    stop, exit_code = asyncio.Event(), 0
+    stop = asyncio.Event()
+    exit_code: int | None = None
     loop = asyncio.get_running_loop()
 
     def ask(number: int) -> None:
