@@ -1,4 +1,4 @@
-"""`elf run` from Python: `elf.run(query, files)` gives the windows, and all rows as Arrow."""
+"""`elf run` from Python: `elf.run(query, files)` gives the windows, or the rows of lines, and all rows as Arrow."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from elf.agent.run.engine import MEMORY_MAX, RunOptions, Summary
 from elf.agent.run.engine import run as run_engine
 from elf.errors import SourceError, UsageError
 from elf.jobmaster.values.columns import WINDOW_TYPE, CellColumn, ColumnRows, Texts
+from elf.jobmaster.windows.order import join
 from elf.jobmaster.windows.result import ColumnInfo, PaneState, Window
 
 TEXTS_MAX = 32 << 20
@@ -22,7 +23,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Result:
-    """The windows of a run, in time order, and the `summary` of what was read.
+    """The windows of a run, in time order, and the `summary` of what was read. The rows of lines are in one window.
 
     Iterating gives `Window`s. `rows()` gives all rows as dictionaries. It is an Arrow stream (`__arrow_c_stream__`), so pandas,
     Polars, DuckDB and pyarrow take it as it is, e.g. `pyarrow.table(result)`, `polars.DataFrame(result)`; this needs pyarrow.
@@ -73,25 +74,33 @@ def _aware(value: Any) -> Any:
 
 
 class _Collect:
-    """A sink that keeps every window."""
+    """A sink that keeps every window. The parts of a result without a time become one window."""
 
     wants_open = False
     wants_state = False
 
     def __init__(self) -> None:
         self.windows: list[Window] = []
+        self._parts: list[Sequence[tuple[Any, ...]]] = []
         self._texts: dict[int, Texts] = {}
         self._texts_bytes = 0
 
     def put(self, window: Window) -> None:
         # The rows of a large window are on disk, and readable only during this call.
-        self.windows.append(msgspec.structs.replace(window, rows=self._kept(window.rows)))
+        kept = self._kept(window.rows)
+        if window.start is None:
+            self._parts.append(kept)
+            self.windows = [window]
+        else:
+            self.windows.append(msgspec.structs.replace(window, rows=kept))
 
     def _kept(self, rows: Sequence[tuple[Any, ...]]) -> Sequence[tuple[Any, ...]]:
         if not isinstance(rows, ColumnRows):
             return list(rows)
         cells = rows.cells
-        fresh = {id(each.texts): each.texts for each in cells if each.texts is not None}
+        # Texts of these rows alone are no dictionary: as tuples they would take more.
+        shared = [each.texts for each in cells if each.texts is not None and len(each.texts.ends) > len(rows)]
+        fresh = {id(texts): texts for texts in shared}
         fresh = {key: texts for key, texts in fresh.items() if key not in self._texts}
         held = self._texts_bytes + sum(texts.text.nbytes + texts.ends.nbytes for texts in fresh.values())
         if held > TEXTS_MAX:
@@ -106,7 +115,21 @@ class _Collect:
 
     def flush(self) -> None: ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Join the parts."""
+        parts, self._parts = self._parts, []
+        if parts:
+            self.windows = [msgspec.structs.replace(self.windows[-1], rows=_joined(parts))]
+
+
+def _joined(parts: Sequence[Sequence[tuple[Any, ...]]]) -> Sequence[tuple[Any, ...]]:
+    """All rows; as columns, if all parts are."""
+    columns = [part.cells for part in parts if isinstance(part, ColumnRows)]
+    if len(parts) == 1:
+        return parts[0]
+    if len(columns) == len(parts):
+        return ColumnRows([join(each) for each in zip(*columns, strict=True)], 0, sum(map(len, parts)))
+    return [row for part in parts for row in part]
 
 
 def _copied(column: CellColumn) -> CellColumn:
@@ -143,6 +166,7 @@ def run(
         parameters={name: str(value) for name, value in (params or {}).items()},
     )
     summary = run_engine(options, [sink])
+    sink.close()
     if summary.lines and not summary.parsed:
         reasons = ", ".join(f"{n:,} {reason.value}" for reason, n in summary.rejects.items())
         none = f"none of {summary.lines:,} lines could be parsed ({reasons})"

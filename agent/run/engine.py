@@ -1,6 +1,6 @@
 """One-shot: files in, final windows out. What `elf run` does without --follow, and `elf.run` from Python.
 
-files -> Feed -> Worker -> Panes -> windows -> sinks
+files -> Feed -> Worker -> Panes -> windows -> sinks; without groups: files -> Feed -> RowReader -> sinks
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from threading import Event
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 
@@ -20,14 +20,18 @@ from elf.agent.formats.choice import HEAD_BYTES, FormatChoice, head_of
 from elf.agent.formats.fields import Reason
 from elf.agent.host.allocator import resident_bytes
 from elf.agent.run.plan_cache import compiled
-from elf.agent.work.feed import Feed, columns_for
+from elf.agent.work.feed import Feed, Reader, columns_for
 from elf.agent.work.worker import CUT_FACTOR, Worker
 from elf.cbt.budget import Budget
-from elf.jobmaster.plan.plan import Plan
+from elf.errors import UsageError
+from elf.jobmaster.plan.plan import Plan, RowPlan
 from elf.jobmaster.values.sql_types import SqlType
 from elf.jobmaster.windows.panes import Panes
 from elf.jobmaster.windows.result import ColumnInfo, Sink, StateSink, Window
 from elf.jobmaster.windows.windows import Publisher, bounded
+
+if TYPE_CHECKING:
+    from elf.agent.run.rows import RowShot
 
 MEMORY_MAX = 256 << 20
 STORE_BYTES = 16 << 20
@@ -44,6 +48,12 @@ class RunOptions(msgspec.Struct, frozen=True):
     timezone: str = "UTC"
     job: str = "run"
     parameters: Mapping[str, str] = msgspec.field(default_factory=dict)
+
+    @property
+    def bounds(self) -> tuple[int | None, int | None] | None:
+        """Event times [since, until); None for all."""
+        bounds = (self.since_us, self.until_us)
+        return None if bounds == (None, None) else bounds
 
 
 class Progress(msgspec.Struct):
@@ -76,24 +86,18 @@ class Summary(msgspec.Struct):
 
 
 class OneShot:
-    """A bounded run: `feed` the blocks, then take the `windows`."""
+    """A bounded run: `take` the blocks, then the `windows`."""
+
+    is_done = False
+    """Whether no further line can change the result."""
 
     def __init__(self, options: RunOptions, plan: Plan, formats: FormatChoice) -> None:
         self.budget = Budget(options.memory_max, None, resident_bytes)
         self.panes = Panes(plan, self.budget)
         self.worker = Worker(plan)
         self.publisher = Publisher(options.job, plan, self.budget)
-        bounds = (options.since_us, options.until_us)
-        has_bounds = bounds != (None, None)
-        self.feed = Feed(
-            formats.of,
-            [self.worker],
-            columns=columns_for([self.worker], need_time=has_bounds),
-            settle=self.settle,
-            timezone=options.timezone,
-            bounds=bounds if has_bounds else None,
-            strings_max=max(1 << 18, min(8 << 20, options.memory_max // 16)),
-        )
+        self.columns = self.publisher.columns
+        self.feed = new_feed(options, formats, self.worker, self.settle)
         self.overflows = 0
         self._front_max = max(1 << 20, min(32 << 20, options.memory_max // 8))
 
@@ -105,6 +109,10 @@ class OneShot:
             self.feed.empty_dictionaries()
             held = self.worker.nbytes
         self.budget.reserve("worker", held + self.feed.nbytes)
+
+    def ready(self) -> Iterator[Window]:
+        """Results that the blocks so far settle: of a group there are none before the last line."""
+        return iter(())
 
     def settle(self) -> None:
         """Move what the worker holds into the trees."""
@@ -137,6 +145,42 @@ class OneShot:
         self.panes.close()
 
 
+def new_feed(
+    options: RunOptions, formats: FormatChoice, reader: Reader, settle: Callable[[], None] = lambda: None
+) -> Feed:
+    """The feed of a bounded run with one reader."""
+    return Feed(
+        formats.of,
+        [reader],
+        columns=columns_for([reader], need_time=options.bounds is not None),
+        settle=settle,
+        timezone=options.timezone,
+        bounds=options.bounds,
+        strings_max=max(1 << 18, min(8 << 20, options.memory_max // 16)),
+    )
+
+
+def _new_shot(
+    options: RunOptions, plan: Plan | RowPlan, formats: FormatChoice, sinks: Sequence[Sink]
+) -> OneShot | RowShot:
+    if isinstance(plan, Plan):
+        return OneShot(options, plan, formats)
+    from elf.agent.run.rows import RowReader, RowShot
+
+    refuse_states(sinks)
+    budget = Budget(options.memory_max, None, resident_bytes)
+    reader = RowReader(plan, budget)
+    return RowShot(options.job, plan, budget, reader, new_feed(options, formats, reader))
+
+
+def refuse_states(sinks: Sequence[Sink]) -> None:
+    """Raises UsageError if a sink takes states of windows, of which a query whose rows are lines has none."""
+    if any(sink.wants_state for sink in sinks):
+        raise UsageError(
+            "--sink parquet keeps groups, and this query returns lines; add GROUP BY, or print with --output csv"
+        )
+
+
 def run(
     options: RunOptions,
     sinks: Sequence[Sink],
@@ -156,14 +200,15 @@ def run(
     blocks = inputs.read(paths, notices=notices)
     first = next(blocks, None)  # only one: each block is a view that is valid until the next one is read
     plan = compile_plan(options, formats.schema(_heads(paths, first)))
-    shot = OneShot(options, plan, formats)
+    shot = _new_shot(options, plan, formats, sinks)
     total = inputs.total_bytes(paths)
     try:
         for block in itertools.chain([first] if first is not None else [], blocks):
             shot.take(block)
+            put_ready(shot, sinks)
             if on_progress is not None:
                 on_progress(Progress(block.size_done, total, shot.feed.totals.lines))
-            if stop is not None and stop.is_set():
+            if shot.is_done or (stop is not None and stop.is_set()):
                 break
         stores = [cast(StateSink, sink) for sink in sinks if sink.wants_state]
         if stores:
@@ -172,7 +217,7 @@ def run(
             put(sinks, window)
         for sink in sinks:
             sink.flush()
-        return _summary(shot, formats, len(paths), time.monotonic() - began)
+        return summary_of(shot, formats, len(paths), time.monotonic() - began)
     finally:
         shot.close()
 
@@ -188,8 +233,17 @@ def _heads(paths: Sequence[inputs.Input], first: Block | None) -> dict[str, byte
     return heads
 
 
-def compile_plan(options: RunOptions, schema: Mapping[str, SqlType]) -> Plan:
-    """The plan of the query. Its FROM is any name: with one set of files there is one source."""
+def put_ready(shot: OneShot | RowShot, sinks: Sequence[Sink]) -> None:
+    """Rows appear as they are read, so each block's are flushed."""
+    ready = list(shot.ready())
+    for window in ready:
+        put(sinks, window)
+    for sink in sinks if ready else ():
+        sink.flush()
+
+
+def compile_plan(options: RunOptions, schema: Mapping[str, SqlType]) -> Plan | RowPlan:
+    """The plan of the query. With one set of files there is one source, `access`."""
     return compiled(options.query, {"access": schema}, options.parameters)
 
 
@@ -199,7 +253,7 @@ def put(sinks: Sequence[Sink], window: Window) -> None:
             sink.put(window)
 
 
-def _summary(shot: OneShot, formats: FormatChoice, files: int, seconds: float) -> Summary:
+def summary_of(shot: OneShot | RowShot, formats: FormatChoice, files: int, seconds: float) -> Summary:
     totals = shot.feed.totals
     return Summary(
         files=files,
@@ -214,5 +268,5 @@ def _summary(shot: OneShot, formats: FormatChoice, files: int, seconds: float) -
         samples=tuple(totals.samples),
         rejected_in=totals.rejected_in,
         formats=formats.chosen,
-        columns=shot.publisher.columns,
+        columns=shot.columns,
     )

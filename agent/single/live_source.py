@@ -12,9 +12,8 @@ from elf.agent.files.blocks import Block, FileKey
 from elf.agent.files.source import Source, SourceState
 from elf.agent.formats.choice import FormatChoice
 from elf.agent.single.live_job import LiveJob
-from elf.agent.work.feed import Feed, ParseState
+from elf.agent.work.feed import Feed, ParseState, Reader
 from elf.agent.work.unparsed import Unparsed
-from elf.agent.work.worker import Worker
 
 QUIET_US = 5_000_000
 """How long a source must have had no new line before its watermark follows the clock: longer than web servers buffer logs."""
@@ -91,7 +90,7 @@ class LiveSource:
                     raise
                 self.on_failure(job, error)
 
-    def worker_failed(self, worker: Worker, error: Exception) -> None:
+    def worker_failed(self, worker: Reader, error: Exception) -> None:
         """The feed reports that a worker failed."""
         if self.on_failure is None:
             raise error

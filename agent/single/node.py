@@ -25,7 +25,7 @@ from elf.agent.single.live_source import LiveSource, SourceRecord
 from elf.agent.work.feed import Feed, columns_for
 from elf.cbt.budget import Budget
 from elf.errors import ConfigError, ElfError, QueryError, StateError, UsageError
-from elf.jobmaster.plan.plan import Plan
+from elf.jobmaster.plan.plan import Plan, RowPlan
 from elf.jobmaster.values.sql_types import SqlType
 from elf.jobmaster.windows.result import Sink, StateSink
 from elf.sinks.spec import SinkSpec
@@ -269,19 +269,24 @@ def follow(
     source.scan(time.monotonic())
     formats = FormatChoice(options.format, notices, lenient=True, head=lambda block: source.head(block.file))
     plan = compile_plan(options, formats.schema({"access": source.head()}))
+
+    def progress(lines: int) -> None:
+        if on_progress is not None:
+            on_progress(Progress(0, None, lines))
+
+    if isinstance(plan, RowPlan):
+        from elf.agent.single.live_rows import follow_rows
+
+        return follow_rows(
+            options, plan, source, formats, sinks, notices=notices, on_lines=progress, stop=stop or Event()
+        )
     if plan.window is None and any(sink.wants_state for sink in sinks):
         raise UsageError(
             "--sink parquet with --follow needs GROUP BY window(time, …): without one nothing is ever final"
         )
     budget = Budget(options.memory_max, None, resident_bytes)
     job = LiveJob(options.job, plan, JobOptions(), sinks, budget, _epoch(options.job, sinks, 0))
-    bounds = (options.since_us, options.until_us)
-    live_source = _wire(source, formats, [job], options.timezone, "", None, bounds if any(bounds) else None)
-
-    def progress(lines: int) -> None:
-        if on_progress is not None:
-            on_progress(Progress(0, None, lines))
-
+    live_source = _wire(source, formats, [job], options.timezone, "", None, options.bounds)
     live = Live([live_source], budget=budget, epoch=0, journal=None, notices=notices, on_progress=progress)
     try:
         live.run(stop or Event())

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import msgspec
 import numpy as np
@@ -16,8 +17,8 @@ from elf.agent.files.blocks import Block, FileKey
 from elf.agent.formats.batch import Batch, Reject
 from elf.agent.formats.fields import Format, Reason
 from elf.agent.formats.parser import Parser
-from elf.agent.work.worker import Worker
 from elf.cbt._strings import Strings
+from elf.jobmaster.plan.plan import Plan, RowPlan
 from elf.jobmaster.values.sql_types import Kind, SqlType
 from elf.jobmaster.values.vector import Vector
 
@@ -70,6 +71,27 @@ class Totals(msgspec.Struct):
             self.samples += batch.samples[: SAMPLES_MAX - len(self.samples)]
 
 
+class Reader(Protocol):
+    """What takes batches: the worker of a job, or the reader of a query whose rows are lines."""
+
+    @property
+    def plan(self) -> Plan | RowPlan: ...
+
+    def add(
+        self,
+        batch: Batch,
+        *,
+        pane_before: int | None = None,
+        retained_us: int | None = None,
+        late_us: int = 0,
+    ) -> None:
+        """See `elf.agent.work.worker.Worker`, as for the other methods."""
+
+    def count_rejects_at(self, time_us: int, rejects: int) -> None: ...
+
+    def forget(self) -> None: ...
+
+
 class Feed:
     """Feeds the workers of the jobs on one source.
 
@@ -81,7 +103,7 @@ class Feed:
     def __init__(
         self,
         format_of: Callable[[Block], Format],
-        workers: Sequence[Worker],
+        workers: Sequence[Reader],
         *,
         columns: frozenset[str],
         settle: Callable[[], None],
@@ -97,7 +119,7 @@ class Feed:
         self._format_of, self._workers, self._settle, self._head = format_of, list(workers), settle, head
         self._columns, self._timezone, self._agent, self._bounds = columns, timezone, agent, bounds
         self._strings_max = strings_max
-        self.on_failure: Callable[[Worker, Exception], None] | None = None
+        self.on_failure: Callable[[Reader, Exception], None] | None = None
         """Called with a worker that raised (a bug of ours); has to `leave_out` it. None: the error propagates."""
         self._parsers: dict[Format, Parser] = {}
         self._current: object = None
@@ -154,7 +176,7 @@ class Feed:
                 self.on_failure(worker, error)
         self._after(state, batch)
 
-    def leave_out(self, worker: Worker) -> None:
+    def leave_out(self, worker: Reader) -> None:
         """Pass no more lines to that worker."""
         self._workers = [each for each in self._workers if each is not worker]
 
@@ -199,7 +221,7 @@ class Feed:
                 self.time_max = latest
 
 
-def _count_too_long(worker: Worker, at: int | None, too_long: int) -> None:
+def _count_too_long(worker: Reader, at: int | None, too_long: int) -> None:
     if worker.plan.window is None:
         worker.count_rejects_at(0, too_long)
     elif at is not None:
@@ -268,7 +290,7 @@ def select(batch: Batch, keep: NDArray[np.bool_]) -> Batch:
     )
 
 
-def complete(batch: Batch, worker: Worker) -> Batch:
+def complete(batch: Batch, worker: Reader) -> Batch:
     """Add NULL for the worker's columns that this file's format lacks, or has with another type."""
     missing = [
         column
@@ -290,7 +312,7 @@ def null_vector(type: SqlType) -> Vector:
     return Vector(type, np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.bool_))
 
 
-def columns_for(workers: Sequence[Worker], *, need_time: bool) -> frozenset[str]:
+def columns_for(workers: Sequence[Reader], *, need_time: bool) -> frozenset[str]:
     """The columns that the parser must fill."""
     names = {column.name for worker in workers for column in worker.plan.columns}
     if need_time or any(worker.plan.window is not None for worker in workers):

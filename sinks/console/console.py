@@ -1,7 +1,8 @@
 """Results as tables for people: windows one below the other; on a terminal, open windows are redrawn in place.
 
 A window of several rows has a heading with its time. Windows of one row each (a query without further keys) are the lines of one
-table, with the time as the first column.
+table, with the time as the first column. A final result without a time may come in parts (the rows of lines, as they are read),
+which continue one table; on a terminal that is too narrow for its columns each row is a record of several lines.
 """
 
 from __future__ import annotations
@@ -9,11 +10,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from elf.jobmaster.values.columns import WINDOW_TYPE, chunks
 from elf.jobmaster.windows.result import ColumnInfo, PaneState, Window
-from elf.sinks.console.grid import Grid, Style, span
+from elf.sinks.console.grid import Grid, Style, line_places, span, upright
 from elf.sinks.console.row_stream import flush, write
 
 HELD_WINDOWS = 1_000
@@ -23,6 +24,15 @@ OTHER = "other"
 """The name of the row of all groups past a limit, in the place of its first key."""
 
 Key = tuple[str, str, int]
+
+
+class _Timeless(NamedTuple):
+    """A result without a time, of which more parts may come: its job, version and columns; whether each row is a record of
+    several lines."""
+
+    shape: tuple[object, ...]
+    grid: Grid
+    is_upright: bool
 
 
 class Table:
@@ -55,6 +65,7 @@ class Table:
         self._drawn = 0  # number of lines of open windows on the screen, below all other output
         self._last: Grid | None = None  # the one-row table that may be continued; None after other output
         self._last_widths: list[int] = []
+        self._timeless: _Timeless | None = None  # the result without a time that is printed last
 
     def put(self, window: Window) -> None:
         key = (window.job, window.version, -1 if window.start is None else window.start)
@@ -108,6 +119,7 @@ class Table:
 
     def _print_singles(self, windows: Sequence[Window]) -> None:
         self._erase()
+        self._timeless = None
         self._last, self._last_widths, header, lines = self._singles(windows)
         self._write([*header, *lines])
 
@@ -127,6 +139,10 @@ class Table:
     def _print_window(self, window: Window) -> None:
         self._erase()
         self._last = None
+        if window.start is None and window.status == "final" and not window.others:
+            self._print_timeless(window)
+            return
+        self._timeless = None
         if heading := self._heading(window):
             self._write([heading])
         grid = Grid(_body_columns(window))
@@ -144,6 +160,29 @@ class Table:
             self._write([self._style.dim(_more(window.left_out))])
         if window.start is not None:
             self._write([""])
+
+    def _print_timeless(self, window: Window) -> None:
+        """Print a result without a time, or its next part: only the first one has a header."""
+        shape = (*_shape(window), window.columns)
+        known = self._timeless if self._timeless is not None and self._timeless.shape == shape else None
+        if known is None and (heading := self._heading(window)):
+            self._write([heading])
+        for chunk in chunks(window.rows):
+            grid = Grid(window.columns) if known is None else known.grid
+            cells = grid.cells(chunk)
+            widths = grid.fitted(self._width())
+            if known is None:
+                width = self._width()
+                known = _Timeless(shape, grid, width is not None and line_places(widths) > width)
+                if not known.is_upright:
+                    self._write([self._style.bold(grid.header(widths))])
+            if known.is_upright:
+                self._write(line for row in cells for line in upright(grid.names, row, self._style))
+            else:
+                self._write([grid.line(row, widths) for row in cells])
+        self._timeless = known
+        if window.left_out:
+            self._write([self._style.dim(_more(window.left_out))])
 
     # The part that is redrawn, below the permanent output.
 

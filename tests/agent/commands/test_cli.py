@@ -101,7 +101,7 @@ class TestUsage:
             (["run", QUERY, "/nowhere/x.log"], "elf: /nowhere/x.log: no such file"),
             (["run", "--report", "trafic", "x"], "elf: "),
             (["explain"], "elf: name a query, or a usual question with --report NAME"),
-            (["explain", "SELECT 1"], "elf: query: "),
+            (["explain", "SELECT"], "elf: query: "),
             (["formats", "combned"], "elf: format 'combned' is not known; did you mean combined?"),
             (["parse", "/nowhere/x.log"], "elf: /nowhere/x.log: no such file"),
         ],
