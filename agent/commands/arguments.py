@@ -56,6 +56,14 @@ def moment(flag: str, text: str | None, now_us: int, zone: str) -> int | None:
         raise UsageError(f"{flag}: expected {error}, found {text!r}") from error
 
 
+def bounds_of(since: str | None, until: str | None, now_us: int, zone: str) -> tuple[int | None, int | None]:
+    """The times of `--since` and `--until`. Raises `UsageError`."""
+    since_us, until_us = moment("--since", since, now_us, zone), moment("--until", until, now_us, zone)
+    if since_us is not None and until_us is not None and since_us >= until_us:
+        raise UsageError(f"--since: {since} is not before --until {until}; no line can be between them")
+    return since_us, until_us
+
+
 def memory(text: str | None) -> int:
     """Bytes of `--memory-max`; without it half of the machine's memory. Raises `UsageError`."""
     if text is None:

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from contextlib import nullcontext
 
 from elf.agent.commands.arguments import (
+    bounds_of,
     checked_timezone,
     memory,
-    moment,
     report_query,
     sink_specs,
     values_of,
@@ -80,12 +80,7 @@ def _options(arguments: Arguments, now_us: int) -> RunOptions:
     if not files:
         raise UsageError("no file to read; name one, or - for stdin")
     zone = checked_timezone(arguments.timezone)
-    since = moment("--since", arguments.since, now_us, zone)
-    until = moment("--until", arguments.until, now_us, zone)
-    if since is not None and until is not None and since >= until:
-        raise UsageError(
-            f"--since: {arguments.since} is not before --until {arguments.until}; no line can be between them"
-        )
+    since, until = bounds_of(arguments.since, arguments.until, now_us, zone)
     return RunOptions(
         query=query,
         files=files,

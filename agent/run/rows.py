@@ -161,10 +161,9 @@ class RowShot:
     def windows(self) -> Iterator[Window]:
         """The rows that only the end of the input settles; without any row at all, an empty window."""
         yield from self.ready()
-        if self._reader.spool is not None:
-            yield self._window(self._reader.spool)
-        elif not self._parts:
-            yield self._window(())
+        spool = self._reader.spool
+        if spool is not None or not self._parts:
+            yield self._window(spool or ())
 
     def _window(self, rows: Sequence[Row]) -> Window:
         self._parts += 1

@@ -271,6 +271,27 @@ class TestTable:
         columns = (ColumnInfo("hits", "bigint"),)
         assert as_table([window([(3,)], start=None, columns=columns)]) == "hits\n   3\n"
 
+    def test_parts_of_a_result_without_a_time_are_one_table(self) -> None:
+        """Rows of lines come as they are read: a longer value moves the columns, and the header stands once."""
+        columns = (ColumnInfo("path", "string"), ColumnInfo("bytes", "bigint"))
+        parts: list[list[tuple[Any, ...]]] = [[("/a", 3), ("/b", 12)], [], [("/longer", 5)], [("/c", None)]]
+        windows = [window(rows, start=None, columns=columns, n=n) for n, rows in enumerate(parts, 1)]
+        assert as_table(windows) == (
+            "path  bytes\n/a        3\n/b       12\n/longer      5\n/c        NULL\n"
+        )
+        other = window([(1,)], start=None, columns=(ColumnInfo("hits", "bigint"),))
+        assert as_table([windows[0], other]) == "path  bytes\n/a        3\n/b       12\nhits\n   1\n"
+
+    def test_rows_too_wide_for_the_terminal_are_records(self) -> None:
+        columns = tuple(ColumnInfo(f"column{n}", "string") for n in range(9))
+        rows = [tuple(f"{n}{name}" for n in range(9)) for name in ("a" * 30, "b")]
+        windows = [window([each], start=None, columns=columns, n=n) for n, each in enumerate(rows, 1)]
+        lines = as_table(windows, terminal=True, size=(60, 24)).split("\n")
+        assert lines[:3] == ["column0  0" + "a" * 30, "column1  1" + "a" * 30, "column2  2" + "a" * 30]
+        assert lines[9:12] == ["", "column0  0b", "column1  1b"]
+        assert as_table(windows, terminal=True, size=(120, 24)).startswith("column0  ")
+        assert as_table(windows, terminal=True, size=(120, 24)).count("column0") == 1
+
     def test_open_windows_are_printed_at_the_end_if_they_never_were_final(self) -> None:
         text = as_table([window([row("/a", 1), row("/b", 1)], status="open")])
         assert text.startswith("── 1970-01-01 00:00:00 – 00:00:10 · open · 10 lines")

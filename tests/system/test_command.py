@@ -102,6 +102,34 @@ def test_a_signal_ends_the_wait_for_standard_input() -> None:
     assert [row["hits"] for row in rows] == [30, 10]
 
 
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (
+            ["run", "SELECT path, status WHERE status = 404", "-", "-q", "--output", "csv"],
+            b"path,status\n/1,404\n",
+        ),
+        (["grep", "status = 404"], LINES[4].encode()),
+    ],
+)
+def test_rows_appear_as_lines_come_and_a_closed_reader_ends_it(
+    arguments: Sequence[str], expected: bytes
+) -> None:
+    line = LINES[4].encode()
+    streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen([*ELF, *arguments], **streams) as process:  # type: ignore[call-overload]
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(LINES[1].encode() + line)
+        process.stdin.flush()
+        assert process.stdout.read(len(expected)) == expected  # while the pipe is open
+        process.stdout.close()
+        process.stdin.write(line)
+        process.stdin.flush()
+        assert process.wait(WAIT_S) == 0
+        assert process.stderr.read() == b""
+
+
 def test_a_closed_pipe_is_success(tmp_path: Path) -> None:
     path = tmp_path / "big.log"
     path.write_text("".join(line.replace("/0", f"/{n}") for n in range(2_000) for line in LINES))
