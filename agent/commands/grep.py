@@ -95,10 +95,10 @@ def _print(blocks: Iterator[Found], form: Form, prefix: bytes) -> int:
         total += found.lines
         if found.lines and not (form.count or form.quiet):
             for start, end in found.spans:
-                _write(stream, bytes(found.data[start:end]), prefix, is_terminal)
+                print_lines(stream, bytes(found.data[start:end]), prefix, is_terminal=is_terminal)
             flush(stream)
     if form.count and not form.quiet:
-        _write(stream, b"%d" % total, prefix, is_terminal)
+        print_lines(stream, b"%d" % total, prefix, is_terminal=is_terminal)
     return total
 
 
@@ -106,7 +106,7 @@ def _prefix(path: Path | str) -> bytes:
     return b"(standard input):" if path == "-" else os.fsencode(path) + b":"
 
 
-def _write(stream: BinaryIO, lines: bytes, prefix: bytes, is_terminal: bool) -> None:
+def print_lines(stream: BinaryIO, lines: bytes, prefix: bytes, *, is_terminal: bool) -> None:
     """Whole lines as they are, each after the prefix; a newline where the last line of a file has none. On a terminal, characters
     that could control it become escapes; tabs stay."""
     whole = lines.removesuffix(b"\n")

@@ -247,7 +247,8 @@ class Table:
         if self._size:
             return self._size
         try:
-            return tuple(os.get_terminal_size(self._stream.fileno()))  # type: ignore[return-value]
+            columns, lines = os.get_terminal_size(self._stream.fileno())
+            return columns or 80, lines or 24  # a terminal that was told no size says 0
         except (OSError, ValueError):  # the stream is no terminal
             return (120, 40)
 

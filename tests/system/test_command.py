@@ -49,7 +49,7 @@ def test_answers_at_once_and_imports_nothing_heavy() -> None:
         took.append(ended[2] + ended[3] - began[2] - began[3])
         assert done.returncode == 0, done.stderr
     assert min(took) < 0.2
-    for verb in ("run", "parse", "formats", "explain", "validate", "report", "demo", "agent"):
+    for verb in ("run", "grep", "parse", "formats", "explain", "validate", "report", "demo", "agent"):
         assert f"\n  {verb} " in done.stdout
 
 

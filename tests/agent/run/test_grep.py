@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import itertools
 import re
 from pathlib import Path
@@ -13,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elf.__main__ import main
+from elf.agent.commands.grep import print_lines
 from elf.agent.formats.formats import column_types, resolve
 from elf.agent.formats.parser import Parser
 from elf.agent.run.grep import Matches, condition, lines_of, spans_of
@@ -140,6 +142,13 @@ def test_a_file_cut_short_is_trouble(capfdbinary: pytest.CaptureFixture[bytes], 
     assert code == 2
     assert out.startswith(line(0, 500))
     assert "ends early" in err
+
+
+def test_a_terminal_gets_no_controls() -> None:
+    stream = io.BytesIO()
+    print_lines(stream, b"a\tb\x1b[31m\nc\xff\n", b"x:", is_terminal=True)
+    print_lines(stream, b"a\tb\x1b[31m\nc\xff", b"", is_terminal=False)
+    assert stream.getvalue() == b"x:a\tb\\u001b[31m\nx:c\xef\xbf\xbd\n" + b"a\tb\x1b[31m\nc\xff\n"
 
 
 @settings(max_examples=80, deadline=None)
