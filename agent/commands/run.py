@@ -43,7 +43,12 @@ def run_command(arguments: Arguments) -> int:
     ):
         try:
             summary = _engine(arguments.follow)(
-                options, sinks, on_progress=show, notices=_notices(arguments.quiet, bar), stop=stop.event
+                options,
+                sinks,
+                on_progress=show,
+                notices=_notices(arguments.quiet, bar),
+                on_lost=_notices(False, bar),
+                stop=stop.event,
             )
             bar.clear()
             for sink in opened:
@@ -55,6 +60,8 @@ def run_command(arguments: Arguments) -> int:
                 sink.close()
     if not arguments.quiet:
         _conclude(summary, options, arguments.verbose)
+    if summary.lost:
+        say("the result lacks lines: no window is final")
     return stop.exit_code or _exit_code(summary, options)
 
 
@@ -192,7 +199,7 @@ def _example(summary: Summary, options: RunOptions) -> str:
 
 def _exit_code(summary: Summary, options: RunOptions) -> int:
     if summary.lines == 0 or summary.parsed:
-        return 0
+        return 1 if summary.lost else 0
     say(
         f"none of {count(summary.lines, 'line')} could be parsed ({_reasons(summary)}); see why with: "
         f"elf parse {_example(summary, options)}, or name the log's format with --format"

@@ -12,6 +12,7 @@ from threading import Event
 from typing import cast
 
 import msgspec
+from msgspec.structs import replace
 
 from elf.agent.files import inputs
 from elf.agent.files.blocks import Block
@@ -26,7 +27,7 @@ from elf.cbt.budget import Budget
 from elf.jobmaster.plan.plan import Plan
 from elf.jobmaster.values.sql_types import SqlType
 from elf.jobmaster.windows.panes import Panes
-from elf.jobmaster.windows.result import ColumnInfo, Sink, StateSink, Window
+from elf.jobmaster.windows.result import INCOMPLETE, ColumnInfo, Sink, StateSink, Window
 from elf.jobmaster.windows.windows import Publisher, bounded
 
 MEMORY_MAX = 256 << 20
@@ -57,7 +58,8 @@ class Progress(msgspec.Struct):
 class Summary(msgspec.Struct):
     """The totals of a run. `rejects`: counts by reason; `rejected_in`: the first file that had one; `overflows`: results made
     NULL because they did not fit their type; `invalid_utf8`: lines read with U+FFFD; `formats`: those used, by file;
-    `columns`: of the result, also where it has no row."""
+    `columns`: of the result, also where it has no row; `lost`: input that is missing from the result, one text for each file, or
+    for the rest after an interruption: with any of these no window is final."""
 
     files: int = 0
     lines: int = 0
@@ -73,6 +75,7 @@ class Summary(msgspec.Struct):
     rejected_in: str = ""
     formats: Mapping[str, str] = msgspec.field(default_factory=dict)
     columns: tuple[ColumnInfo, ...] = ()
+    lost: Sequence[str] = ()
 
 
 class OneShot:
@@ -127,10 +130,12 @@ class OneShot:
                 if sink.pending_bytes > STORE_BYTES:
                     sink.flush()
 
-    def windows(self) -> Iterator[Window]:
+    def windows(self, *, whole: bool = True) -> Iterator[Window]:
+        """Every window, final. Not `whole`: input is missing; its lines may be of any time, so every window says so."""
         self.feed.empty_dictionaries()
         self.budget.reserve("worker", self.worker.nbytes + self.feed.nbytes)
-        yield from bounded(self.publisher, self.panes)
+        for window in bounded(self.publisher, self.panes):
+            yield window if whole else replace(window, status=INCOMPLETE, agents_reporting=0)
         self.overflows += self.publisher.finisher.overflows
 
     def close(self) -> None:
@@ -143,17 +148,20 @@ def run(
     *,
     on_progress: Callable[[Progress], None] | None = None,
     notices: Callable[[str], None] = lambda _: None,
+    on_lost: Callable[[str], None] = lambda _: None,
     stop: Event | None = None,
 ) -> Summary:
     """Run a query over files and give every window to the sinks; see `RunOptions`.
 
     Raises QueryError, UsageError, FormatError before anything is read; OSError from a sink. A set `stop` ends the reading,
-    and what was read is published.
+    and what was read is published. `on_lost` is told of input that is missing from the result (`Summary.lost`): then no window
+    is final, and sinks that take states get none.
     """
     began = time.monotonic()
-    paths = inputs.expand(options.files)
+    lost = _Lost(on_lost)
+    paths = inputs.expand(options.files, lost)
     formats = FormatChoice(options.format, notices)
-    blocks = inputs.read(paths, notices=notices)
+    blocks = inputs.read(paths, notices=notices, lost=lost)
     first = next(blocks, None)  # only one: each block is a view that is valid until the next one is read
     plan = compile_plan(options, formats.schema(_heads(paths, first)))
     shot = OneShot(options, plan, formats)
@@ -165,16 +173,35 @@ def run(
                 on_progress(Progress(block.size_done, total, shot.feed.totals.lines))
             if stop is not None and stop.is_set():
                 break
+        if stop is not None and stop.is_set():
+            lost("interrupted; what was read up to there follows")
         stores = [cast(StateSink, sink) for sink in sinks if sink.wants_state]
-        if stores:
+        if stores and lost.what:
+            on_lost(
+                "the lake gets nothing of this run, since windows there would pass for whole ones; run it again"
+            )
+        elif stores:
             shot.store(stores)
-        for window in shot.windows():
+        for window in shot.windows(whole=not lost.what):
             put(sinks, window)
         for sink in sinks:
             sink.flush()
-        return _summary(shot, formats, len(paths), time.monotonic() - began)
+        summary = _summary(shot, formats, len(paths), time.monotonic() - began)
+        return replace(summary, lost=tuple(lost.what))
     finally:
         shot.close()
+
+
+class _Lost:
+    """Keeps what is lost, and passes it on."""
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self.what: list[str] = []
+        self._tell = tell
+
+    def __call__(self, message: str) -> None:
+        self.what.append(message)
+        self._tell(message)
 
 
 def _heads(paths: Sequence[inputs.Input], first: Block | None) -> dict[str, bytes]:

@@ -255,9 +255,11 @@ def follow(
     *,
     on_progress: Callable[[Progress], None] | None = None,
     notices: Notices = lambda _: None,
+    on_lost: Notices = lambda _: None,
     stop: Event | None = None,
 ) -> Summary:
     """`elf run --follow`: one job over followed files, from their beginning, until `stop`; the open windows leave last."""
+    del on_lost  # a source tells of lines that it lost by a notice
     from elf.agent.run.engine import compile_plan
 
     began = time.monotonic()

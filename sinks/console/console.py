@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, BinaryIO
 
 from elf.jobmaster.values.columns import WINDOW_TYPE, chunks
-from elf.jobmaster.windows.result import ColumnInfo, PaneState, Window
+from elf.jobmaster.windows.result import INCOMPLETE, ColumnInfo, PaneState, Window
 from elf.sinks.console.grid import Grid, Style, span
 from elf.sinks.console.row_stream import flush, write
 
@@ -196,7 +196,7 @@ class Table:
             parts.append(window.status)
         if not parts:
             return ""
-        if window.agents_reporting != window.agents_expected:
+        if window.agents_reporting != window.agents_expected and window.status != INCOMPLETE:
             parts.append(f"{window.agents_reporting} of {window.agents_expected} agents")
         lines = window.lines
         counts = [f"{lines.parsed:,} line{'' if lines.parsed == 1 else 's'}"]

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, BinaryIO
 
 from elf.jobmaster.values.columns import WINDOW_TYPE, CellColumn, in_columns
-from elf.jobmaster.windows.result import PaneState, StreamClosed, Window
+from elf.jobmaster.windows.result import INCOMPLETE, PaneState, StreamClosed, Window
 from elf.sinks.console.cells import Changes, escape_lines
 
 
@@ -36,6 +36,8 @@ class RowStream(ABC):
         """Rows as bytes."""
 
     def put(self, window: Window) -> None:
+        if window.status == INCOMPLETE:
+            self._meta = True  # without it, the rows would pass for those of whole windows
         rows = self._changes.rows(window)
         other: Sequence[tuple[Any, ...]] = ()
         if window.others:
