@@ -56,6 +56,17 @@ def moment(flag: str, text: str | None, now_us: int, zone: str) -> int | None:
         raise UsageError(f"{flag}: expected {error}, found {text!r}") from error
 
 
+def duration(flag: str, text: str | None, least: str = "0s") -> int | None:
+    """Microseconds of a duration, at least `least`. Raises `UsageError`."""
+    try:
+        value = None if text is None else units.duration_us(text)
+    except ValueError as error:
+        raise UsageError(f"{flag}: expected {error}, found {text!r}") from error
+    if value is not None and value < units.duration_us(least):
+        raise UsageError(f"{flag}: expected at least {least}, found {text!r}")
+    return value
+
+
 def memory(text: str | None) -> int:
     """Bytes of `--memory-max`; without it half of the machine's memory. Raises `UsageError`."""
     if text is None:

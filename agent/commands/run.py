@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 
 from elf.agent.commands.arguments import (
     checked_timezone,
+    duration,
     memory,
     moment,
     report_query,
@@ -20,7 +23,7 @@ from elf.agent.commands.process.streams import notices, say
 from elf.agent.commands.run_line import Arguments
 from elf.agent.config import units
 from elf.agent.host.allocator import KEEP_FROM, keep_freed_memory
-from elf.agent.run.engine import Progress, RunOptions, Summary
+from elf.agent.run.engine import EMIT_US, Progress, RunOptions, Summary
 from elf.agent.run.engine import run as run_engine
 from elf.agent.run.progress import ProgressBar, count
 from elf.errors import UsageError
@@ -31,18 +34,21 @@ from elf.sinks.console.terminal import new_console
 def run_command(arguments: Arguments) -> int:
     """Run and print. Returns the exit code. Raises `ElfError`, `StreamClosed`."""
     options = _options(arguments, time.time_ns() // 1_000)
+    is_stream = options.files == ("-",) and not _is_file(0)
+    is_live = is_stream or arguments.follow
+    _check_live(arguments, options.files, is_live=is_live, is_stream=is_stream)
     if options.memory_max >= KEEP_FROM:
         keep_freed_memory()
     bar = ProgressBar(time.monotonic)
-    opened = _sinks(arguments)
+    opened = _sinks(arguments, is_live=is_live)
     sinks = [sink if sink.wants_state else _AfterBar(sink, bar) for sink in opened]
-    show = _shower(bar) if not (arguments.quiet or arguments.follow) else None
+    show = _shower(bar) if not (arguments.quiet or is_live) else None
     with (
         stop_on_signals() as stop,
         standard_input.ends_on(stop.event) if "-" in options.files else nullcontext(),
     ):
         try:
-            summary = _engine(arguments.follow)(
+            summary = _engine(is_stream, arguments.follow)(
                 options,
                 sinks,
                 on_progress=show,
@@ -60,18 +66,40 @@ def run_command(arguments: Arguments) -> int:
                 sink.close()
     if not arguments.quiet:
         _conclude(summary, options, arguments.verbose)
+        if summary.open and not any(sink.wants_open for sink in opened):
+            say(f"{count(summary.open, 'window')} not final yet, and left out; --open shows such windows")
     if summary.lost:
         say("the result lacks lines: no window is final")
     return stop.exit_code or _exit_code(summary, options)
 
 
-def _engine(is_live: bool) -> Callable[..., Summary]:
-    """The engine: reads files once, or follows them until a signal comes."""
-    if not is_live:
+def _engine(is_stream: bool, follows: bool) -> Callable[..., Summary]:
+    """The engine: reads files once, or follows them until a signal comes, or standard input until it ends."""
+    if not (is_stream or follows):
         return run_engine
-    from elf.agent.single.node import follow
+    from elf.agent.single import follow
 
-    return follow
+    return follow.follow_stream if is_stream else follow.follow
+
+
+def _is_file(descriptor: int) -> bool:
+    return stat.S_ISREG(os.fstat(descriptor).st_mode)
+
+
+def _has_input() -> bool:
+    """Whether standard input is a file, a pipe or a socket: neither a terminal nor /dev/null."""
+    mode = os.fstat(0).st_mode
+    return stat.S_ISREG(mode) or stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
+
+
+def _check_live(arguments: Arguments, files: Sequence[str], *, is_live: bool, is_stream: bool) -> None:
+    """Raises UsageError for arguments that need another input."""
+    if arguments.follow and "-" in files and not is_stream:
+        raise UsageError("-: standard input can be followed if it is a pipe, and the only input; name files")
+    given = {"--lateness": arguments.lateness, "--emit": arguments.emit, "--open": arguments.open}
+    for flag, value in given.items():
+        if value and not is_live:
+            raise UsageError(f"{flag}: is for live logs; give --follow too, or pipe the log to elf run")
 
 
 def _options(arguments: Arguments, now_us: int) -> RunOptions:
@@ -84,7 +112,7 @@ def _options(arguments: Arguments, now_us: int) -> RunOptions:
         raise UsageError(
             "missing argument 'QUERY', or a usual question with --report NAME; see elf run --help"
         )
-    if not files:
+    if not files and not _has_input():
         raise UsageError("no file to read; name one, or - for stdin")
     zone = checked_timezone(arguments.timezone)
     since = moment("--since", arguments.since, now_us, zone)
@@ -95,24 +123,30 @@ def _options(arguments: Arguments, now_us: int) -> RunOptions:
         )
     return RunOptions(
         query=query,
-        files=files,
+        files=files or ("-",),
         format=arguments.format,
         since_us=since,
         until_us=until,
         memory_max=memory(arguments.memory_max),
         timezone=zone,
         parameters=values_of(arguments.param),
+        lateness_us=duration("--lateness", arguments.lateness),
+        emit_us=duration("--emit", arguments.emit, least="10ms") or EMIT_US,
     )
 
 
-def _sinks(arguments: Arguments) -> list[Sink]:
+def _sinks(arguments: Arguments, *, is_live: bool) -> list[Sink]:
     """The console unless other sinks are named; with others, the console only if it is named or --output is given."""
     specs = sink_specs(arguments.sink)
     forms = [one.output for one in specs if one.kind == "console"]
     sinks: list[Sink] = []
     if not specs or arguments.output or forms:
         form = arguments.output or next(iter(forms), "auto")
-        sinks.append(new_console(form, color=arguments.color, meta=arguments.meta))
+        sinks.append(
+            new_console(
+                form, color=arguments.color, meta=arguments.meta, opens=arguments.open, empties=is_live
+            )
+        )
     for folder in {one.folder for one in specs if one.folder is not None}:
         from elf.sinks.lake.parquet import ParquetSink
 

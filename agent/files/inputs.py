@@ -173,7 +173,7 @@ def _read_file(content: Content, cutter: Cutter, generation: int, name: str, los
     start = 0
     more = True
     while more:
-        more = _fill(content, cutter, name, lost)
+        more = fill(content, cutter, name, lost)
         data = cutter.cut() if more else cutter.rest()
         while len(data) or not more:
             too_long, skipped = cutter.take_skipped()
@@ -187,7 +187,7 @@ def _read_file(content: Content, cutter: Cutter, generation: int, name: str, los
             data = cutter.cut()
 
 
-def _fill(content: Content, cutter: Cutter, name: str, lost: Lost) -> bool:
+def fill(content: Content, cutter: Cutter, name: str, lost: Lost) -> bool:
     """Read more; False at the end of the file, or if it cannot be read further."""
     try:
         if cutter.fill(content.readinto):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
 from elf.agent.files.blocks import Block
 from elf.agent.files.content import exactly, reading
-from elf.agent.formats.fields import Format
+from elf.agent.formats.fields import LATENESS_US, Format
 from elf.agent.formats.formats import column_types, resolve
 from elf.agent.formats.presets import COLUMN_TYPES
 from elf.errors import FormatError
@@ -102,6 +103,16 @@ class FormatChoice:
         self._found = {}
         return lines
 
+    def known(self, heads: Mapping[str, bytes]) -> list[Format]:
+        """The formats of files that begin so, as far as they are detected."""
+        if self._fixed is not None:
+            return [self._fixed]
+        found = []
+        for path, head in heads.items():
+            with suppress(FormatError):
+                found += [_detected(path, head)] if head.strip() else []
+        return found
+
     def schema(self, heads: Mapping[str, bytes]) -> dict[str, SqlType]:
         """The columns of a query over files that begin with `heads`: the union over their formats, or all known columns while
         no format is known."""
@@ -116,6 +127,11 @@ class FormatChoice:
                     if not self._lenient:
                         raise
         return columns or dict(COLUMN_TYPES)
+
+
+def lateness_us(formats: Iterable[Format]) -> int:
+    """The longest lateness of these formats; of any format, where none is known yet."""
+    return max((format.lateness_us for format in formats), default=max(LATENESS_US.values()))
 
 
 def _found_line(format: str, paths: Sequence[str]) -> str:

@@ -160,6 +160,11 @@ class Field(msgspec.Struct, frozen=True):
         return _FIXED.get(self.convert, (self.column,))
 
 
+LATENESS_US = {"end": 5_000_000, "start": 60_000_000}
+"""How long windows wait for lines unless told: servers that write the time of a request's end buffer a log for some seconds; a
+request takes a minute at most, as a rule, where its beginning is written."""
+
+
 class Format(msgspec.Struct, frozen=True):
     """A compiled log format.
 
@@ -167,7 +172,8 @@ class Format(msgspec.Struct, frozen=True):
     a marker; everything up to and including its first occurrence is skipped if present (syslog's "haproxy[123]: ").
     regex: REGEX: the pattern, bytes semantics. comment: lines that start with it are neither parsed nor rejected (W3C '#').
     header: "w3c" if `#Fields:` lines replace the field plan within a file ("cloudfront": the same, tab-separated), else "".
-    time_is: "start" or "end" of the request. zone: True when the time text carries its zone (else `timezone` applies).
+    time_is: "start" or "end" of the request: lines with its start come later after it (`lateness_us`). zone: True when the
+    time text carries its zone (else `timezone` applies).
     """
 
     name: str
@@ -180,6 +186,11 @@ class Format(msgspec.Struct, frozen=True):
     header: str = ""
     time_is: str = "end"
     zone: bool = True
+
+    @property
+    def lateness_us(self) -> int:
+        """How long after its time a line may be written, as far as the format can tell, in microseconds."""
+        return LATENESS_US[self.time_is]
 
     def columns(self) -> dict[str, Convert]:
         """Every column that this format can fill, in the order of its fields, with the conversion that fills it."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from threading import Event
 from typing import cast
 
@@ -28,14 +28,18 @@ from elf.jobmaster.plan.plan import Plan
 from elf.jobmaster.values.sql_types import SqlType
 from elf.jobmaster.windows.panes import Panes
 from elf.jobmaster.windows.result import INCOMPLETE, ColumnInfo, Sink, StateSink, Window
-from elf.jobmaster.windows.windows import Publisher, bounded
+from elf.jobmaster.windows.windows import Published, Publisher, bounded
 
 MEMORY_MAX = 256 << 20
+INTERRUPTED = "interrupted; what was read up to there follows"
+EMIT_US = 250_000
 STORE_BYTES = 16 << 20
 """Bytes that a lake sink gathers before it writes: the writer's process holds all of them."""
 
 
 class RunOptions(msgspec.Struct, frozen=True):
+    """What to run. lateness_us, emit_us: of a live run, as of a job; without a lateness that of the formats."""
+
     query: str
     files: tuple[str, ...]
     format: str = "auto"
@@ -44,6 +48,8 @@ class RunOptions(msgspec.Struct, frozen=True):
     memory_max: int = MEMORY_MAX
     timezone: str = "UTC"
     job: str = "run"
+    lateness_us: int | None = None
+    emit_us: int = EMIT_US
     parameters: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
@@ -55,11 +61,23 @@ class Progress(msgspec.Struct):
     lines: int
 
 
+class Lost:
+    """Input that is missing from the result: keeps what it is told, and tells it on."""
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self.what: list[str] = []
+        self.tell = tell
+
+    def __call__(self, message: str) -> None:
+        self.what.append(message)
+        self.tell(message)
+
+
 class Summary(msgspec.Struct):
     """The totals of a run. `rejects`: counts by reason; `rejected_in`: the first file that had one; `overflows`: results made
     NULL because they did not fit their type; `invalid_utf8`: lines read with U+FFFD; `formats`: those used, by file;
     `columns`: of the result, also where it has no row; `lost`: input that is missing from the result, one text for each file, or
-    for the rest after an interruption: with any of these no window is final."""
+    for the rest after an interruption: with any of these no window is final; `open`: windows that a live run left open."""
 
     files: int = 0
     lines: int = 0
@@ -76,6 +94,7 @@ class Summary(msgspec.Struct):
     formats: Mapping[str, str] = msgspec.field(default_factory=dict)
     columns: tuple[ColumnInfo, ...] = ()
     lost: Sequence[str] = ()
+    open: int = 0
 
 
 class OneShot:
@@ -117,25 +136,11 @@ class OneShot:
             self.panes.merge(delta.rows)
             self.overflows += delta.overflows
 
-    def store(self, sinks: Sequence[StateSink]) -> None:
-        """Give every pane's state to the sinks that want it. The panes stay."""
-        from elf.jobmaster.windows.state import StateMaker
-
-        self.feed.empty_dictionaries()
-        maker = StateMaker(self.publisher.job, self.publisher.version, self.publisher.plan, self.budget)
-        epoch = max(sink.next_epoch(self.publisher.job) for sink in sinks)
-        for state in maker.states(self.panes.pieces(split=True), self.panes.lines(), "final", (epoch, 0, 1)):
-            for sink in sinks:
-                sink.put_state(state)
-                if sink.pending_bytes > STORE_BYTES:
-                    sink.flush()
-
-    def windows(self, *, whole: bool = True) -> Iterator[Window]:
-        """Every window, final. Not `whole`: input is missing; its lines may be of any time, so every window says so."""
+    def deliver(self, sinks: Sequence[Sink], lost: Lost) -> None:
+        """Give every window to the sinks, and every pane's state to those that want it."""
         self.feed.empty_dictionaries()
         self.budget.reserve("worker", self.worker.nbytes + self.feed.nbytes)
-        for window in bounded(self.publisher, self.panes):
-            yield window if whole else replace(window, status=INCOMPLETE, agents_reporting=0)
+        deliver(self.publisher, self.panes, self.budget, sinks, lost)
         self.overflows += self.publisher.finisher.overflows
 
     def close(self) -> None:
@@ -158,7 +163,7 @@ def run(
     is final, and sinks that take states get none.
     """
     began = time.monotonic()
-    lost = _Lost(on_lost)
+    lost = Lost(on_lost)
     paths = inputs.expand(options.files, lost)
     formats = FormatChoice(options.format, notices)
     blocks = inputs.read(paths, notices=notices, lost=lost)
@@ -174,34 +179,12 @@ def run(
             if stop is not None and stop.is_set():
                 break
         if stop is not None and stop.is_set():
-            lost("interrupted; what was read up to there follows")
-        stores = [cast(StateSink, sink) for sink in sinks if sink.wants_state]
-        if stores and lost.what:
-            on_lost(
-                "the lake gets nothing of this run, since windows there would pass for whole ones; run it again"
-            )
-        elif stores:
-            shot.store(stores)
-        for window in shot.windows(whole=not lost.what):
-            put(sinks, window)
-        for sink in sinks:
-            sink.flush()
+            lost(INTERRUPTED)
+        shot.deliver(sinks, lost)
         summary = _summary(shot, formats, len(paths), time.monotonic() - began)
         return replace(summary, lost=tuple(lost.what))
     finally:
         shot.close()
-
-
-class _Lost:
-    """Keeps what is lost, and passes it on."""
-
-    def __init__(self, tell: Callable[[str], None]) -> None:
-        self.what: list[str] = []
-        self._tell = tell
-
-    def __call__(self, message: str) -> None:
-        self.what.append(message)
-        self._tell(message)
 
 
 def _heads(paths: Sequence[inputs.Input], first: Block | None) -> dict[str, bytes]:
@@ -218,6 +201,44 @@ def _heads(paths: Sequence[inputs.Input], first: Block | None) -> dict[str, byte
 def compile_plan(options: RunOptions, schema: Mapping[str, SqlType]) -> Plan:
     """The plan of the query. Its FROM is any name: with one set of files there is one source."""
     return compiled(options.query, {"access": schema}, options.parameters)
+
+
+def deliver(
+    publisher: Publisher,
+    panes: Panes,
+    budget: Budget,
+    sinks: Sequence[Sink],
+    lost: Lost,
+    published: Mapping[int, Published] = {},
+) -> None:
+    """Give the windows of a complete input to the sinks: all final, or, if input is missing, none, since its lines may be of any
+    time. The panes are removed. published: the windows, by their start, of which sinks have an open revision."""
+    stores = [cast(StateSink, sink) for sink in sinks if sink.wants_state]
+    if stores and lost.what:
+        lost.tell(
+            "the lake gets nothing of this run, since windows there would pass for whole ones; run it again"
+        )
+    elif stores:
+        _store(publisher, panes, budget, stores)
+    for window in bounded(publisher, panes):
+        if (before := published.get(window.start or 0)) is not None:
+            window = replace(window, revision=(*window.revision[:2], before.n + 1))
+        put(sinks, replace(window, status=INCOMPLETE, agents_reporting=0) if lost.what else window)
+    for sink in sinks:
+        sink.flush()
+
+
+def _store(publisher: Publisher, panes: Panes, budget: Budget, sinks: Sequence[StateSink]) -> None:
+    """Give every pane's state to the sinks. The panes stay."""
+    from elf.jobmaster.windows.state import StateMaker
+
+    maker = StateMaker(publisher.job, publisher.version, publisher.plan, budget)
+    epoch = max(sink.next_epoch(publisher.job) for sink in sinks)
+    for state in maker.states(panes.pieces(split=True), panes.lines(), "final", (epoch, 0, 1)):
+        for sink in sinks:
+            sink.put_state(state)
+            if sink.pending_bytes > STORE_BYTES:
+                sink.flush()
 
 
 def put(sinks: Sequence[Sink], window: Window) -> None:

@@ -279,6 +279,10 @@ class LiveWindows:
         """Whether a window has changed since it was published."""
         return bool(self._changed)
 
+    def open_count(self) -> int:
+        """The number of windows that were published, and not as final ones."""
+        return sum(not known.is_final for known in self.published.values())
+
     def due(self, *, with_open: bool) -> Iterator[Window]:
         """The windows to publish now, in time order: new finals, revisions, and with `with_open` the open ones that changed."""
         for start in self._pending(with_open):

@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import pty
+import select
 import signal
 import subprocess
 import sys
@@ -149,7 +150,7 @@ def test_progress_and_table_on_a_terminal_only(log: Path) -> None:
 def test_ctrl_c_prints_the_open_windows(log: Path) -> None:
     query = "SELECT window, count(*) AS n FROM access GROUP BY window(time, '1 minute')"
     with subprocess.Popen(
-        [*ELF, "run", query, "--follow", "--meta", str(log)],
+        [*ELF, "run", query, "--follow", "--meta", "--open", str(log)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -161,6 +162,36 @@ def test_ctrl_c_prints_the_open_windows(log: Path) -> None:
         _, err = process.communicate(timeout=WAIT_S)
     assert process.returncode == 130, err
     assert "40 lines" in err
+
+
+def test_a_live_pipe_is_answered_as_its_lines_come() -> None:
+    """`kubectl logs -f … | elf run Q`: final windows while it runs, also those without a row; the rest when it ends."""
+    query = "SELECT window, count(*) AS n FROM access WHERE status >= 500 GROUP BY window(time, '1 second')"
+    with subprocess.Popen(
+        [*ELF, "run", query, "--lateness", "0s"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        until = time.monotonic() + WAIT_S
+        while not select.select([process.stdout], [], [], 0.05)[0] and time.monotonic() < until:
+            at = time.strftime("%d/%b/%Y:%H:%M:%S +0000", time.gmtime())
+            process.stdin.write(b'192.0.2.1 - - [%s] "GET / HTTP/1.1" 200 1 "-" "-"\n' % at.encode())
+            process.stdin.flush()
+        empty = json.loads(process.stdout.readline())
+        assert (empty["n"], empty["_elf"]["status"], empty["_elf"]["rows"]) == (None, "final", 0)
+        assert empty["_elf"]["lines_parsed"] > 0
+        process.stdin.write(
+            b'192.0.2.1 - - [%s] "GET / HTTP/1.1" 500 1 "-" "-"\n'
+            % time.strftime("%d/%b/%Y:%H:%M:%S +0000", time.gmtime(time.time() + 2)).encode()
+        )
+        out, err = process.communicate(timeout=WAIT_S)
+    assert process.returncode == 0, err
+    last = json.loads(out.splitlines()[-1])
+    assert (last["n"], "_elf" in last) == (1, False)
+    assert b"elf: windows are final 0s after their end (--lateness)\n" in err
 
 
 def test_a_signal_between_any_two_steps_of_waiting_is_heard() -> None:
