@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import stat
 import time
 from collections.abc import Callable, Sequence
@@ -11,9 +12,10 @@ from contextlib import nullcontext
 from elf.agent.commands.arguments import (
     checked_timezone,
     duration,
+    is_query,
     memory,
     moment,
-    report_query,
+    query_of,
     sink_specs,
     values_of,
 )
@@ -103,15 +105,7 @@ def _check_live(arguments: Arguments, files: Sequence[str], *, is_live: bool, is
 
 
 def _options(arguments: Arguments, now_us: int) -> RunOptions:
-    query, files = arguments.query, arguments.files
-    if arguments.report is not None:
-        if query is not None and query[:6].upper() == "SELECT":
-            raise UsageError("QUERY and --report are both given; leave one of them out")
-        query, files = report_query(arguments.report), (query, *files) if query is not None else ()
-    if query is None:
-        raise UsageError(
-            "missing argument 'QUERY', or a usual question with --report NAME; see elf run --help"
-        )
+    query, files = _question(arguments)
     if not files and not _has_input():
         raise UsageError("no file to read; name one, or - for stdin")
     zone = checked_timezone(arguments.timezone)
@@ -133,6 +127,35 @@ def _options(arguments: Arguments, now_us: int) -> RunOptions:
         lateness_us=duration("--lateness", arguments.lateness),
         emit_us=duration("--emit", arguments.emit, least="10ms") or EMIT_US,
     )
+
+
+def _question(arguments: Arguments) -> tuple[str, tuple[str, ...]]:
+    """The query and the files. Raises UsageError."""
+    query, files = arguments.query, arguments.files
+    named = {"--report": arguments.report, "--file": arguments.file}
+    given = [flag for flag, value in named.items() if value is not None]
+    if given:
+        if len(given) > 1 or is_query(query or ""):
+            whats = " and ".join([*(["QUERY"] if is_query(query or "") else []), *given])
+            raise UsageError(
+                f"{whats} are {'all' if whats.count(' and ') > 1 else 'both'} given; leave one out"
+            )
+        files = (query, *files) if query is not None else ()
+        return query_of(arguments.report, arguments.file), files
+    if query is None:
+        raise UsageError(
+            "missing argument 'QUERY', a file of it with --file, or a usual question with --report NAME; see elf run --help"
+        )
+    if not is_query(query):
+        swapped = next((word for word in files if is_query(word)), None)
+        if swapped is not None:
+            names = " ".join(shlex.quote(word) for word in (query, *files) if word != swapped)
+            raise UsageError(f"the query comes first, then the files: elf run {shlex.quote(swapped)} {names}")
+        if os.path.isfile(query):
+            raise UsageError(
+                f"{query}: is a file, where the query should be: elf run QUERY {query}; a file with the query is -F {query}"
+            )
+    return query, files
 
 
 def _sinks(arguments: Arguments, *, is_live: bool) -> list[Sink]:
@@ -191,7 +214,7 @@ def _notices(quiet: bool, bar: ProgressBar) -> Callable[[str], None]:
 
 def _conclude(summary: Summary, options: RunOptions, verbose: bool) -> None:
     """Print the closing lines on stderr."""
-    rate = summary.lines / summary.seconds if summary.seconds else 0
+    rate = summary.lines / summary.reading_s if summary.reading_s else 0
     parts = [
         count(summary.files, "file"),
         count(summary.lines, "line"),
@@ -224,8 +247,6 @@ def _reasons(summary: Summary) -> str:
 
 
 def _example(summary: Summary, options: RunOptions) -> str:
-    import shlex
-
     format = "" if options.format == "auto" else f" --format {shlex.quote(options.format)}"
     file = summary.rejected_in or options.files[0]
     return ("FILE" if file == "-" else shlex.quote(file)) + format

@@ -35,10 +35,12 @@ class Option(NamedTuple):
 class Arguments(NamedTuple):
     """The arguments of `elf run`."""
 
-    query: Annotated[str | None, Option("Spark SQL (left out with --report).", metavar="QUERY")] = None
+    query: Annotated[
+        str | None, Option("Spark SQL (left out with --file and --report).", metavar="QUERY")
+    ] = None
     files: Annotated[
         tuple[str, ...],
-        Option("Names, globs, .gz, .zst, or - for stdin (the default in a pipe).", metavar="FILE…"),
+        Option("Names, globs, .gz, .zst, or - for stdin (the default in a pipe).", metavar="FILE"),
     ] = ()
     format: Annotated[
         str,
@@ -48,6 +50,10 @@ class Arguments(NamedTuple):
             "FORMAT",
         ),
     ] = "auto"
+    file: Annotated[
+        str | None,
+        Option("A file with QUERY, which is left out then.", ("--file", "-F"), "FILE"),
+    ] = None
     report: Annotated[
         str | None,
         Option(

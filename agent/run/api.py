@@ -13,6 +13,7 @@ import msgspec
 from elf.agent.config import units
 from elf.agent.run.engine import MEMORY_MAX, RunOptions, Summary
 from elf.agent.run.engine import run as run_engine
+from elf.agent.run.progress import count
 from elf.errors import SourceError, UsageError
 from elf.jobmaster.values.columns import WINDOW_TYPE, CellColumn, ColumnRows, Texts
 from elf.jobmaster.windows.result import ColumnInfo, PaneState, Window
@@ -154,7 +155,7 @@ def run(
         warnings.warn(f"the result is incomplete: {lost}", RuntimeWarning, stacklevel=2)
     if summary.lines and not summary.parsed:
         reasons = ", ".join(f"{n:,} {reason.value}" for reason, n in summary.rejects.items())
-        none = f"none of {summary.lines:,} lines could be parsed ({reasons})"
+        none = f"none of {count(summary.lines, 'line')} could be parsed ({reasons})"
         raise SourceError(f"{summary.rejected_in}: {none}; name the log's format with format=")
     return Result(sink.windows, summary)
 

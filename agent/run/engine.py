@@ -77,7 +77,8 @@ class Summary(msgspec.Struct):
     """The totals of a run. `rejects`: counts by reason; `rejected_in`: the first file that had one; `overflows`: results made
     NULL because they did not fit their type; `invalid_utf8`: lines read with U+FFFD; `formats`: those used, by file;
     `columns`: of the result, also where it has no row; `lost`: input that is missing from the result, one text for each file, or
-    for the rest after an interruption: with any of these no window is final; `open`: windows that a live run left open."""
+    for the rest after an interruption: with any of these no window is final; `open`: windows that a live run left open;
+    `reading_s`: of `seconds`, without the start."""
 
     files: int = 0
     lines: int = 0
@@ -95,6 +96,7 @@ class Summary(msgspec.Struct):
     columns: tuple[ColumnInfo, ...] = ()
     lost: Sequence[str] = ()
     open: int = 0
+    reading_s: float = 0.0
 
 
 class OneShot:
@@ -169,6 +171,7 @@ def run(
     blocks = inputs.read(paths, notices=notices, lost=lost)
     first = next(blocks, None)  # only one: each block is a view that is valid until the next one is read
     plan = compile_plan(options, formats.schema(_heads(paths, first)))
+    reading = time.monotonic()
     shot = OneShot(options, plan, formats)
     total = inputs.total_bytes(paths)
     try:
@@ -182,7 +185,7 @@ def run(
             lost(INTERRUPTED)
         shot.deliver(sinks, lost)
         summary = _summary(shot, formats, len(paths), time.monotonic() - began)
-        return replace(summary, lost=tuple(lost.what))
+        return replace(summary, lost=tuple(lost.what), reading_s=time.monotonic() - reading)
     finally:
         shot.close()
 

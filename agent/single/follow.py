@@ -202,6 +202,7 @@ class _Run:
             overflows=self.job.overflows,
             invalid_utf8=totals.invalid_utf8,
             seconds=time.monotonic() - self._began,
+            reading_s=time.monotonic() - self._began,
             rejects=dict(totals.rejects),
             samples=tuple(totals.samples),
             rejected_in=totals.rejected_in,

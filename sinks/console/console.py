@@ -280,4 +280,4 @@ def _says_its_time(window: Window) -> bool:
 
 
 def _more(rows: int) -> str:
-    return f"… {rows:,} more rows"
+    return f"… {rows:,} more row{'' if rows == 1 else 's'}"
