@@ -122,7 +122,7 @@ class Reason(Enum):
     JSON = "bad JSON"
     MISSING = "field missing"  # a required field (time) is absent in JSON, LTSV, logfmt
     PATTERN = "pattern does not match"
-    FUTURE = "time in the future"  # live only: more than 5 minutes past the agent's clock
+    FUTURE = "time in the future"  # more than 5 minutes past the clock of the machine that reads it
 
 
 class Field(msgspec.Struct, frozen=True):

@@ -108,21 +108,20 @@ class OneShot:
         self.worker = Worker(plan)
         self.publisher = Publisher(options.job, plan, self.budget)
         bounds = (options.since_us, options.until_us)
-        has_bounds = bounds != (None, None)
         self.feed = Feed(
             formats.of,
             [self.worker],
-            columns=columns_for([self.worker], need_time=has_bounds),
+            columns=columns_for([self.worker]),
             settle=self.settle,
             timezone=options.timezone,
-            bounds=bounds if has_bounds else None,
+            bounds=bounds if bounds != (None, None) else None,
             strings_max=max(1 << 18, min(8 << 20, options.memory_max // 16)),
         )
         self.overflows = 0
         self._front_max = max(1 << 20, min(32 << 20, options.memory_max // 8))
 
     def take(self, block: Block) -> None:
-        self.feed.take(block)
+        self.feed.take(block, now_us=time.time_ns() // 1_000)
         held = self.worker.nbytes
         if held > self._front_max:
             # Settles the groups into the trees first; then no group holds a code of the dictionaries.

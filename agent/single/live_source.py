@@ -225,7 +225,7 @@ def wire(
     feed = Feed(
         formats.of,
         workers,
-        columns=columns_for(workers, need_time=True),
+        columns=columns_for(workers),
         settle=settle,
         head=lambda block: source.head(block.file),
         timezone=timezone,

@@ -290,7 +290,7 @@ class TestWatch:
         for start, hits in finals.items():
             assert hits == mesh.truth(start, 2 * SECOND)
         code, out, _ = run(capsys, "job", "watch", "hits", "--windows", "1", "--output", "csv", *agent)
-        assert (code, out.splitlines()[0][:40]) == (0, "window_start,window_end,path,hits,bytes,e")
+        assert (code, out.splitlines()[0][:41]) == (0, "window_start,window_end,path,hits,bytes,e")
         assert any(row["elf_status"] == "final" for row in csv.DictReader(io.StringIO(out)))
 
     def test_a_signal_is_heard_where_there_is_always_more(self) -> None:

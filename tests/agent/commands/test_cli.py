@@ -181,6 +181,22 @@ class TestRun:
         code, out, _ = elf(capfd, "run", "-q", "-F", tmp_path / "q.sql", log)
         assert (code, out) == (0, elf(capfd, "run", "-q", QUERY, log)[1])
 
+    def test_a_line_in_the_future_is_rejected_everywhere(
+        self, capfd: pytest.CaptureFixture[str], log: Path
+    ) -> None:
+        with log.open("a") as file:
+            file.write(LINES[0].replace("2015", "2915"))
+        code, out, err = elf(capfd, "run", "SELECT count(*) AS n FROM access", log)
+        assert (code, json.loads(out)["n"]) == (0, len(LINES))
+        assert "elf: rejected: 1 time in the future; see them with: elf parse" in err
+        _, out, _ = elf(capfd, "parse", log)
+        assert out.splitlines()[-4:] == [
+            "1 rejected: time in the future",
+            "  in time, at byte 0: expected a time at most 5 minutes ahead of this machine's clock (or is --timezone missing?)",
+            "  2915-05-17T10:05:00.000000Z",
+            "  ^",
+        ]
+
     def test_csv_without_rows_has_a_header(
         self, capfd: pytest.CaptureFixture[str], log: Path, tmp_path: Path
     ) -> None:
