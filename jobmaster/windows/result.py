@@ -47,7 +47,8 @@ class Window(msgspec.Struct, frozen=True):
     Decimal, str, a list (array), int microseconds (timestamp), (start, end) microseconds (window). Usually they are
     `ColumnRows` (`elf.jobmaster.values.columns`), which make their tuples on demand, and which a sink can write as columns.
     left_out: the number of rows after these that were not sent, because the window is too large. others: how many of the last
-    rows (0 or 1) are no groups, but the rest of all groups past the job's limit, with NULL for their keys.
+    rows (0 or 1) are no groups, but the rest of all groups past the job's limit, with NULL for their keys. is_single: the query
+    gives each window one row at most, so windows can be the rows of one table.
     """
 
     job: str
@@ -63,6 +64,7 @@ class Window(msgspec.Struct, frozen=True):
     agents_expected: int = 1
     left_out: int = 0
     others: int = 0
+    is_single: bool = False
 
 
 class StateColumn(msgspec.Struct, frozen=True):

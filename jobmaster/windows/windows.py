@@ -47,7 +47,18 @@ class Publisher:
     ) -> Window:
         size = self.plan.window.size_us if self.plan.window else 0
         end = None if start is None else start + size
-        return Window(self.job, self.version, start, end, status, revision, lines, self.columns, rows)
+        return Window(
+            self.job,
+            self.version,
+            start,
+            end,
+            status,
+            revision,
+            lines,
+            self.columns,
+            rows,
+            is_single=self.plan.is_single,
+        )
 
     def results(self, pieces: Iterable[Piece]) -> Iterator[tuple[int, Sequence[Row]]]:
         """(window start, ordered and limited rows) of each window that has a group, in time order."""

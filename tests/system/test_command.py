@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import codecs
 import fcntl
 import json
 import os
 import pty
 import select
 import signal
+import struct
 import subprocess
 import sys
 import termios
@@ -19,6 +21,7 @@ import pytest
 
 from tests.agent.commands.test_cli import CONFIGURATION, LINES, QUERY
 from tests.rigs.agents.seen import WAIT_S
+from tests.rigs.terminal import Screen
 
 ELF = [sys.executable, "-m", "elf"]
 
@@ -192,6 +195,28 @@ def test_a_live_pipe_is_answered_as_its_lines_come() -> None:
     last = json.loads(out.splitlines()[-1])
     assert (last["n"], "_elf" in last) == (1, False)
     assert b"elf: windows are final 0s after their end (--lateness)\n" in err
+
+
+def test_following_in_a_small_terminal_leaves_nothing_stale(log: Path) -> None:
+    query = "SELECT window, path, count(*) AS hits FROM access GROUP BY window(time, '1 minute'), path"
+    leader, follower = pty.openpty()
+    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("4H", 12, 40, 0, 0))
+    command = [*ELF, "run", "-f", "-q", "--emit", "20ms", query, str(log)]
+    screen, decode = Screen(40, 12), codecs.getincrementaldecoder("utf-8")().decode
+    with subprocess.Popen(command, stdin=follower, stdout=follower, stderr=follower) as process:
+        os.close(follower)
+        for hits in (14, 15, 16):  # of /0
+            until = time.monotonic() + WAIT_S
+            while not any(line.split() == ["/0", str(hits)] for line in screen.text):
+                assert time.monotonic() < until, screen.text
+                screen.feed(decode(os.read(leader, 65536)))
+            with log.open("a") as file:
+                file.write(LINES[0])
+        process.send_signal(signal.SIGINT)
+        process.wait(WAIT_S)
+    os.close(leader)
+    headings = [line for line in screen.text if line.startswith("──")]
+    assert headings == ["── 2015-05-17 10:05 – 10:06 · open · 42…"]
 
 
 def test_a_signal_between_any_two_steps_of_waiting_is_heard() -> None:
