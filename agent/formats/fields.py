@@ -160,7 +160,8 @@ class Field(msgspec.Struct, frozen=True):
         return _FIXED.get(self.convert, (self.column,))
 
 
-LATENESS_US = {"end": 5_000_000, "start": 60_000_000}
+LATENESS_MAX_US = 60_000_000
+LATENESS_US = {"end": 5_000_000, "start": LATENESS_MAX_US}
 """How long windows wait for lines unless told: servers that write the time of a request's end buffer a log for some seconds; a
 request takes a minute at most, as a rule, where its beginning is written."""
 

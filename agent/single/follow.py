@@ -7,15 +7,15 @@ order of time, and its windows are as exact as those of files; so no window is f
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from threading import Event
 
 from elf.agent.config.units import duration_text
 from elf.agent.files.listing import refused
 from elf.agent.files.source import Source
 from elf.agent.files.stream import Stream
-from elf.agent.formats.choice import FormatChoice, lateness_us
-from elf.agent.formats.fields import Format
+from elf.agent.formats.choice import FormatChoice
+from elf.agent.formats.fields import LATENESS_MAX_US
 from elf.agent.host.allocator import resident_bytes
 from elf.agent.run.engine import INTERRUPTED, Lost, Progress, RunOptions, Summary, compile_plan, deliver
 from elf.agent.single.live import Live
@@ -76,7 +76,7 @@ def follow(
         raise UsageError(
             "--sink parquet with --follow needs GROUP BY window(time, …): without one nothing is ever final"
         )
-    run = _Run(options, sinks, source, formats, plan, formats.known(heads))
+    run = _Run(options, sinks, source, formats, plan, heads)
     if plan.window is not None:
         notices(run.told)
     try:
@@ -113,7 +113,7 @@ def follow_stream(
         head=lambda block: stream.head(block.file),
     )
     plan = compile_plan(options, formats.schema(heads))
-    run = _Run(options, sinks, stream, formats, plan, formats.known(heads), StreamSource)
+    run = _Run(options, sinks, stream, formats, plan, heads, StreamSource)
     source = run.source
     assert isinstance(source, StreamSource)
     said = plan.window is None
@@ -153,12 +153,14 @@ class _Run:
         source: Input,
         formats: FormatChoice,
         plan: Plan,
-        known: Sequence[Format],
+        heads: Mapping[str, bytes],
         kind: type[LiveSource] = LiveSource,
     ) -> None:
         self._began = time.monotonic()
         self._formats = formats
-        lateness = lateness_us(known) if options.lateness_us is None else options.lateness_us
+        lateness = options.lateness_us
+        if lateness is None:
+            lateness = formats.lateness_us(heads) or LATENESS_MAX_US
         self.told = f"windows are final {duration_text(lateness)} after their end (--lateness)"
         job_options = JobOptions(lateness, options.emit_us)
         self.budget = Budget(options.memory_max, None, resident_bytes)

@@ -110,7 +110,11 @@ def job_start(
     ] = None,
     lateness: Annotated[
         str | None,
-        typer.Option(metavar="SPAN", help="How long a window waits for late lines.", show_default="60s"),
+        typer.Option(
+            metavar="SPAN",
+            help="How long a window waits for late lines.",
+            show_default="by the logs' formats",
+        ),
     ] = None,
     emit: Annotated[
         str | None,
