@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+import time
 from collections import Counter
 from typing import Any
 
@@ -19,6 +20,7 @@ from elf.agent.formats.choice import FormatChoice
 from elf.agent.formats.fields import Format, Reason
 from elf.agent.formats.parser import Parser
 from elf.agent.run.progress import count
+from elf.agent.work.feed import FUTURE_US, without_future
 from elf.errors import UsageError
 from elf.jobmaster.windows.result import ColumnInfo, Lines, Window
 from elf.sinks.console.grid import Grid, Style, line_places, upright
@@ -69,7 +71,7 @@ def read(file: str, format: str, limit: int, timezone: str) -> Reading:
             parser.begin(b"")
         elif parser.full():
             parser.clear()
-        batch = parser.parse(block.data)
+        batch = without_future(parser.parse(block.data), time.time_ns() // 1_000 + FUTURE_US)
         _count(reading, batch, block.too_long)
         if len(reading.records) < limit:
             _keep(reading, batch, limit - len(reading.records))

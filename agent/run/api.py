@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -12,6 +13,7 @@ import msgspec
 from elf.agent.config import units
 from elf.agent.run.engine import MEMORY_MAX, RunOptions, Summary
 from elf.agent.run.engine import run as run_engine
+from elf.agent.run.progress import count
 from elf.errors import SourceError, UsageError
 from elf.jobmaster.values.columns import WINDOW_TYPE, CellColumn, ColumnRows, Texts
 from elf.jobmaster.windows.order import join
@@ -27,6 +29,7 @@ class Result:
 
     Iterating gives `Window`s. `rows()` gives all rows as dictionaries. It is an Arrow stream (`__arrow_c_stream__`), so pandas,
     Polars, DuckDB and pyarrow take it as it is, e.g. `pyarrow.table(result)`, `polars.DataFrame(result)`; this needs pyarrow.
+    `lost` says which input is missing, if any: then every window has the status "incomplete".
     """
 
     def __init__(self, windows: Sequence[Window], summary: Summary) -> None:
@@ -37,6 +40,10 @@ class Result:
 
     def __len__(self) -> int:
         return len(self.windows)
+
+    @property
+    def lost(self) -> tuple[str, ...]:
+        return tuple(self.summary.lost)
 
     @property
     def columns(self) -> tuple[ColumnInfo, ...]:
@@ -150,7 +157,8 @@ def run(
 
     files: a path, a glob, or several. memory_max: bytes, or a text like "256MiB"; beyond it state goes to disk (the result
     itself is held in memory). params: the values of the query's parameters (`:name`). Raises QueryError, FormatError, UsageError,
-    and SourceError when there are lines and none can be parsed (all `elf.ElfError`).
+    and SourceError when there are lines and none can be parsed (all `elf.ElfError`). If one of several files cannot be read, or
+    one not to its end, warns (RuntimeWarning) and goes on; see `Result.lost`.
     """
     many = [files] if isinstance(files, (str, os.PathLike)) else list(files)
     if not many:
@@ -167,9 +175,11 @@ def run(
     )
     summary = run_engine(options, [sink])
     sink.close()
+    for lost in summary.lost:
+        warnings.warn(f"the result is incomplete: {lost}", RuntimeWarning, stacklevel=2)
     if summary.lines and not summary.parsed:
         reasons = ", ".join(f"{n:,} {reason.value}" for reason, n in summary.rejects.items())
-        none = f"none of {summary.lines:,} lines could be parsed ({reasons})"
+        none = f"none of {count(summary.lines, 'line')} could be parsed ({reasons})"
         raise SourceError(f"{summary.rejected_in}: {none}; name the log's format with format=")
     return Result(sink.windows, summary)
 

@@ -12,6 +12,7 @@ from threading import Event
 from typing import TYPE_CHECKING, cast
 
 import msgspec
+from msgspec.structs import replace
 
 from elf.agent.files import inputs
 from elf.agent.files.blocks import Block
@@ -27,18 +28,22 @@ from elf.errors import UsageError
 from elf.jobmaster.plan.plan import Plan, RowPlan
 from elf.jobmaster.values.sql_types import SqlType
 from elf.jobmaster.windows.panes import Panes
-from elf.jobmaster.windows.result import ColumnInfo, Sink, StateSink, Window
-from elf.jobmaster.windows.windows import Publisher, bounded
+from elf.jobmaster.windows.result import INCOMPLETE, ColumnInfo, Sink, StateSink, Window
+from elf.jobmaster.windows.windows import Published, Publisher, bounded
 
 if TYPE_CHECKING:
     from elf.agent.run.rows import RowShot
 
 MEMORY_MAX = 256 << 20
+INTERRUPTED = "interrupted; what was read up to there follows"
+EMIT_US = 250_000
 STORE_BYTES = 16 << 20
 """Bytes that a lake sink gathers before it writes: the writer's process holds all of them."""
 
 
 class RunOptions(msgspec.Struct, frozen=True):
+    """What to run. lateness_us, emit_us: of a live run, as of a job; without a lateness that of the formats."""
+
     query: str
     files: tuple[str, ...]
     format: str = "auto"
@@ -47,6 +52,8 @@ class RunOptions(msgspec.Struct, frozen=True):
     memory_max: int = MEMORY_MAX
     timezone: str = "UTC"
     job: str = "run"
+    lateness_us: int | None = None
+    emit_us: int = EMIT_US
     parameters: Mapping[str, str] = msgspec.field(default_factory=dict)
 
     @property
@@ -64,10 +71,24 @@ class Progress(msgspec.Struct):
     lines: int
 
 
+class Lost:
+    """Input that is missing from the result: keeps what it is told, and tells it on."""
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self.what: list[str] = []
+        self.tell = tell
+
+    def __call__(self, message: str) -> None:
+        self.what.append(message)
+        self.tell(message)
+
+
 class Summary(msgspec.Struct):
     """The totals of a run. `rejects`: counts by reason; `rejected_in`: the first file that had one; `overflows`: results made
     NULL because they did not fit their type; `invalid_utf8`: lines read with U+FFFD; `formats`: those used, by file;
-    `columns`: of the result, also where it has no row."""
+    `columns`: of the result, also where it has no row; `lost`: input that is missing from the result, one text for each file, or
+    for the rest after an interruption: with any of these no window is final; `open`: windows that a live run left open;
+    `reading_s`: of `seconds`, without the start."""
 
     files: int = 0
     lines: int = 0
@@ -83,6 +104,9 @@ class Summary(msgspec.Struct):
     rejected_in: str = ""
     formats: Mapping[str, str] = msgspec.field(default_factory=dict)
     columns: tuple[ColumnInfo, ...] = ()
+    lost: Sequence[str] = ()
+    open: int = 0
+    reading_s: float = 0.0
 
 
 class OneShot:
@@ -102,7 +126,7 @@ class OneShot:
         self._front_max = max(1 << 20, min(32 << 20, options.memory_max // 8))
 
     def take(self, block: Block) -> None:
-        self.feed.take(block)
+        self.feed.take(block, now_us=time.time_ns() // 1_000)
         held = self.worker.nbytes
         if held > self._front_max:
             # Settles the groups into the trees first; then no group holds a code of the dictionaries.
@@ -122,23 +146,11 @@ class OneShot:
             self.panes.merge(delta.rows)
             self.overflows += delta.overflows
 
-    def store(self, sinks: Sequence[StateSink]) -> None:
-        """Give every pane's state to the sinks that want it. The panes stay."""
-        from elf.jobmaster.windows.state import StateMaker
-
-        self.feed.empty_dictionaries()
-        maker = StateMaker(self.publisher.job, self.publisher.version, self.publisher.plan, self.budget)
-        epoch = max(sink.next_epoch(self.publisher.job) for sink in sinks)
-        for state in maker.states(self.panes.pieces(split=True), self.panes.lines(), "final", (epoch, 0, 1)):
-            for sink in sinks:
-                sink.put_state(state)
-                if sink.pending_bytes > STORE_BYTES:
-                    sink.flush()
-
-    def windows(self) -> Iterator[Window]:
+    def deliver(self, sinks: Sequence[Sink], lost: Lost) -> None:
+        """Give every window to the sinks, and every pane's state to those that want it."""
         self.feed.empty_dictionaries()
         self.budget.reserve("worker", self.worker.nbytes + self.feed.nbytes)
-        yield from bounded(self.publisher, self.panes)
+        deliver(self.publisher, self.panes, self.budget, sinks, lost)
         self.overflows += self.publisher.finisher.overflows
 
     def close(self) -> None:
@@ -152,7 +164,7 @@ def new_feed(
     return Feed(
         formats.of,
         [reader],
-        columns=columns_for([reader], need_time=options.bounds is not None),
+        columns=columns_for([reader]),
         settle=settle,
         timezone=options.timezone,
         bounds=options.bounds,
@@ -187,19 +199,23 @@ def run(
     *,
     on_progress: Callable[[Progress], None] | None = None,
     notices: Callable[[str], None] = lambda _: None,
+    on_lost: Callable[[str], None] = lambda _: None,
     stop: Event | None = None,
 ) -> Summary:
     """Run a query over files and give every window to the sinks; see `RunOptions`.
 
     Raises QueryError, UsageError, FormatError before anything is read; OSError from a sink. A set `stop` ends the reading,
-    and what was read is published.
+    and what was read is published. `on_lost` is told of input that is missing from the result (`Summary.lost`): then no window
+    is final, and sinks that take states get none.
     """
     began = time.monotonic()
-    paths = inputs.expand(options.files)
+    lost = Lost(on_lost)
+    paths = inputs.expand(options.files, lost)
     formats = FormatChoice(options.format, notices)
-    blocks = inputs.read(paths, notices=notices)
+    blocks = inputs.read(paths, notices=notices, lost=lost)
     first = next(blocks, None)  # only one: each block is a view that is valid until the next one is read
     plan = compile_plan(options, formats.schema(_heads(paths, first)))
+    reading = time.monotonic()
     shot = _new_shot(options, plan, formats, sinks)
     total = inputs.total_bytes(paths)
     try:
@@ -210,14 +226,14 @@ def run(
                 on_progress(Progress(block.size_done, total, shot.feed.totals.lines))
             if shot.is_done or (stop is not None and stop.is_set()):
                 break
-        stores = [cast(StateSink, sink) for sink in sinks if sink.wants_state]
-        if stores:
-            shot.store(stores)
-        for window in shot.windows():
-            put(sinks, window)
-        for sink in sinks:
-            sink.flush()
-        return summary_of(shot, formats, len(paths), time.monotonic() - began)
+        if stop is not None and stop.is_set():
+            lost(INTERRUPTED)
+        if isinstance(shot, OneShot):
+            shot.deliver(sinks, lost)
+        else:
+            put_last(shot, sinks, lost)
+        summary = summary_of(shot, formats, len(paths), time.monotonic() - began)
+        return replace(summary, lost=tuple(lost.what), reading_s=time.monotonic() - reading)
     finally:
         shot.close()
 
@@ -242,9 +258,55 @@ def put_ready(shot: OneShot | RowShot, sinks: Sequence[Sink]) -> None:
         sink.flush()
 
 
+def put_last(shot: RowShot, sinks: Sequence[Sink], lost: Lost) -> None:
+    """Give the sinks the rows that only the end of the input settles."""
+    for window in shot.windows(whole=not lost.what):
+        put(sinks, window)
+    for sink in sinks:
+        sink.flush()
+
+
 def compile_plan(options: RunOptions, schema: Mapping[str, SqlType]) -> Plan | RowPlan:
     """The plan of the query. With one set of files there is one source, `access`."""
     return compiled(options.query, {"access": schema}, options.parameters)
+
+
+def deliver(
+    publisher: Publisher,
+    panes: Panes,
+    budget: Budget,
+    sinks: Sequence[Sink],
+    lost: Lost,
+    published: Mapping[int, Published] = {},
+) -> None:
+    """Give the windows of a complete input to the sinks: all final, or, if input is missing, none, since its lines may be of any
+    time. The panes are removed. published: the windows, by their start, of which sinks have an open revision."""
+    stores = [cast(StateSink, sink) for sink in sinks if sink.wants_state]
+    if stores and lost.what:
+        lost.tell(
+            "the lake gets nothing of this run, since windows there would pass for whole ones; run it again"
+        )
+    elif stores:
+        _store(publisher, panes, budget, stores)
+    for window in bounded(publisher, panes):
+        if (before := published.get(window.start or 0)) is not None:
+            window = replace(window, revision=(*window.revision[:2], before.n + 1))
+        put(sinks, replace(window, status=INCOMPLETE, agents_reporting=0) if lost.what else window)
+    for sink in sinks:
+        sink.flush()
+
+
+def _store(publisher: Publisher, panes: Panes, budget: Budget, sinks: Sequence[StateSink]) -> None:
+    """Give every pane's state to the sinks. The panes stay."""
+    from elf.jobmaster.windows.state import StateMaker
+
+    maker = StateMaker(publisher.job, publisher.version, publisher.plan, budget)
+    epoch = max(sink.next_epoch(publisher.job) for sink in sinks)
+    for state in maker.states(panes.pieces(split=True), panes.lines(), "final", (epoch, 0, 1)):
+        for sink in sinks:
+            sink.put_state(state)
+            if sink.pending_bytes > STORE_BYTES:
+                sink.flush()
 
 
 def put(sinks: Sequence[Sink], window: Window) -> None:

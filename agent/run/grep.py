@@ -7,6 +7,7 @@ The filter runs on columns, a block at a time. Lines are copied from the block a
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from threading import Event
 
@@ -96,8 +97,8 @@ class Matches:
 
 
 class Grep:
-    """One search: `of_file` for each of the `files`. totals: of the lines read so far. damaged: whether a file could not be read
-    to its end."""
+    """One search: `of_file` for each of the `files`. totals: of the lines read so far. damaged: whether a file could not be read,
+    or not to its end."""
 
     def __init__(self, options: GrepOptions, notices: Callable[[str], None]) -> None:
         self._options, self._notices = options, notices
@@ -117,13 +118,13 @@ class Grep:
 
     def files(self) -> list[inputs.Input]:
         """The files to search. Raises UsageError."""
-        return inputs.distinct(inputs.expand(self._options.run.files), self._notices)
+        return inputs.distinct(inputs.expand(self._options.run.files, self._damage), self._notices)
 
     def of_file(self, path: inputs.Input, stop: Event) -> Iterator[Found]:
         """What each of the file's blocks has. Raises QueryError, UsageError, FormatError and SourceError."""
         left = self._options.lines_max
         parts: tuple[Feed, Matches] | None = None
-        for block in inputs.read([path], notices=self._damage):
+        for block in inputs.read([path], notices=self._notices, lost=self._damage):
             if parts is None:
                 self._formats.forget(block.file)  # each file is number 1 of its own reading
                 parts = self._parts(block)
@@ -150,7 +151,7 @@ class Grep:
         return self._feeds[shape]
 
     def _of_block(self, block: Block, feed: Feed, matches: Matches, left: int | None) -> Found:
-        feed.take(block)
+        feed.take(block, now_us=time.time_ns() // 1_000)
         starts, ends = lines_of(block.data, self._formats.of(block).comment.encode())
         chosen = np.flatnonzero(matches.lines(len(starts), invert=self._options.invert))[:left]
         return Found(block.path, block.data, spans_of(chosen, starts, ends), len(chosen))

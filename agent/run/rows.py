@@ -9,9 +9,11 @@ and the spool keeps the runs within the memory budget and merges them.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from elf.agent.files.blocks import Block
@@ -26,7 +28,7 @@ from elf.jobmaster.values.sql_types import BIGINT, STRING
 from elf.jobmaster.values.vector import Vector
 from elf.jobmaster.windows._order import sorted_index
 from elf.jobmaster.windows.order import Layout, Spool, compact, layout_of
-from elf.jobmaster.windows.result import ColumnInfo, Lines, StateSink, Window
+from elf.jobmaster.windows.result import INCOMPLETE, ColumnInfo, Lines, Window
 
 LINE = Column("#line", BIGINT)
 """The number of a line in the order of reading: it orders rows that are equal otherwise."""
@@ -149,7 +151,7 @@ class RowShot:
         return self._reader.is_done
 
     def take(self, block: Block) -> None:
-        self.feed.take(block)
+        self.feed.take(block, now_us=time.time_ns() // 1_000)
         self.budget.reserve("worker", self._reader.cache.nbytes + self.feed.nbytes)
 
     def ready(self) -> Iterator[Window]:
@@ -158,21 +160,20 @@ class RowShot:
         for cells in ready:
             yield self._window(ColumnRows(cells, 0, len(cells[0])))
 
-    def windows(self) -> Iterator[Window]:
-        """The rows that only the end of the input settles; without any row at all, an empty window."""
+    def windows(self, *, whole: bool = True) -> Iterator[Window]:
+        """The rows that only the end of the input settles; without any row at all, an empty window. Not `whole`: input is
+        missing, so that other rows could be among them, and their window says so."""
         yield from self.ready()
         spool = self._reader.spool
         if spool is not None or not self._parts:
-            yield self._window(spool or ())
+            window = self._window(spool or ())
+            yield window if whole else replace(window, status=INCOMPLETE, agents_reporting=0)
 
     def _window(self, rows: Sequence[Row]) -> Window:
         self._parts += 1
         totals = self.feed.totals
         lines = Lines(totals.lines, totals.parsed, totals.rejected)
         return Window(self._job, "", None, None, "final", (0, 0, self._parts), lines, self.columns, rows)
-
-    def store(self, sinks: Sequence[StateSink]) -> None:
-        raise AssertionError("the engine refuses sinks of states")
 
     def close(self) -> None:
         if self._reader.spool is not None:

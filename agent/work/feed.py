@@ -23,7 +23,9 @@ from elf.jobmaster.values.sql_types import Kind, SqlType
 from elf.jobmaster.values.vector import Vector
 
 FUTURE_US = 5 * 60 * 1_000_000
-"""A live line further than this ahead of the agent's clock is rejected: a wrong clock must not close every window."""
+"""A line further than this ahead of the clock of the machine that reads it is rejected, live or not: its time is wrong, and would
+close every window that is live."""
+FUTURE_EXPECTED = "a time at most 5 minutes ahead of this machine's clock (or is --timezone missing?)"
 SAMPLES_MAX = 16
 _NO_STRINGS = Strings()
 """The dictionary of a column that is NULL throughout."""
@@ -133,13 +135,13 @@ class Feed:
         self,
         block: Block,
         *,
-        now_us: int | None = None,
+        now_us: int,
         retained_us: Sequence[int | None] = (),
         late_us: int = 0,
     ) -> None:
         """Parse a block and pass it to every worker.
 
-        now_us: the agent's clock, when live. retained_us: per worker, see `Worker.add`.
+        now_us: the machine's clock. retained_us: per worker, see `Worker.add`.
         """
         retained_of = list(zip(self._workers, retained_us or [None] * len(self._workers), strict=True))
         format = self._format_of(block)
@@ -148,10 +150,8 @@ class Feed:
             self.empty_dictionaries()
         state = self._file(block, parser, format)
         state.format = format
-        batch = parser.parse(block.data)
+        batch = without_future(parser.parse(block.data), now_us + FUTURE_US)
         state.header = parser.header
-        if now_us is not None:
-            batch = without_future(batch, now_us + FUTURE_US)
         self.totals.count(batch, block)
         if self._bounds is not None:
             batch = _within(batch, self._bounds)
@@ -249,7 +249,7 @@ def last_header(head: bytes) -> bytes:
 
 def without_future(batch: Batch, limit_us: int) -> Batch:
     """Reject the rows past `limit_us`."""
-    if not batch.rows:
+    if not batch.rows or "time" not in batch.columns:
         return batch
     times = batch.columns["time"].values
     if times.max() <= limit_us:
@@ -259,9 +259,8 @@ def without_future(batch: Batch, limit_us: int) -> Batch:
     at = np.concatenate([kept.reject_rows, (np.cumsum(~future)[future]).astype(np.int32)])
     rejects = Counter(batch.rejects)
     rejects[Reason.FUTURE] += int(future.sum())
-    sample = Reject(
-        Reason.FUTURE, b"", 0, "a time that is not more than 5 minutes ahead of this machine's clock", "time"
-    )
+    first = f"{np.datetime64(int(times[future][0]), 'us')}Z".encode()  # the line's text is not at hand
+    sample = Reject(Reason.FUTURE, first, 0, FUTURE_EXPECTED, "time")
     return msgspec.structs.replace(
         kept, reject_rows=np.sort(at), rejects=rejects, samples=(*kept.samples, sample)
     )
@@ -312,9 +311,6 @@ def null_vector(type: SqlType) -> Vector:
     return Vector(type, np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.bool_))
 
 
-def columns_for(workers: Sequence[Reader], *, need_time: bool) -> frozenset[str]:
-    """The columns that the parser must fill."""
-    names = {column.name for worker in workers for column in worker.plan.columns}
-    if need_time or any(worker.plan.window is not None for worker in workers):
-        names.add("time")
-    return frozenset(names)
+def columns_for(workers: Sequence[Reader]) -> frozenset[str]:
+    """The columns that the parser must fill: those of the jobs, and the time."""
+    return frozenset({"time"}.union(column.name for worker in workers for column in worker.plan.columns))

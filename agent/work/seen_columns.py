@@ -23,19 +23,22 @@ class SeenColumns:
         """Whether the next `look` may find other columns."""
         self._formats = FormatChoice(format, lambda notice: None, lenient=True)
         self._listing = Listing(patterns, lambda notice: None)
-        self._by_file: dict[Inode, dict[str, SqlType]] = {}
+        self._by_file: dict[Inode, tuple[dict[str, SqlType], int]] = {}
+        self.lateness_us = self._formats.lateness_us({})
+        """How long after their time its lines may come, as far as known since the last `look`; 0: not known."""
 
     def look(self) -> dict[str, SqlType]:
         """The columns found. Reads the beginning of each file once. O(files in the folders)."""
-        if not self.is_detected:
-            return beyond(self._formats.schema({}))
         newest = [one for one in self._listing.look(()) if one.wanted and one.status.st_size][-FILES_MAX:]
         before, self._by_file = self._by_file, {}
-        found: dict[str, SqlType] = {}
+        found = {} if self.is_detected else beyond(self._formats.schema({}))
         for one in newest:
-            columns = before.get(one.inode)
+            columns, late = before.get(one.inode, ({}, 0))
             if not columns:
-                columns = beyond(self._formats.schema({one.path: head_of(Path(one.path))}))
-            self._by_file[one.inode] = columns
+                head = {one.path: head_of(Path(one.path))}
+                columns = beyond(self._formats.schema(head))
+                late = late or self._formats.lateness_us(head)
+            self._by_file[one.inode] = columns, late
             found.update(columns)
+        self.lateness_us = max([self.lateness_us, *(late for _, late in self._by_file.values())])
         return found

@@ -155,6 +155,11 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     limit: int | None
     limit_parameter: str = ""
 
+    @property
+    def is_single(self) -> bool:
+        """Whether each window has one row at most."""
+        return not self.keys or self.limit == 1
+
     def counts_as(self, other: Plan) -> bool:
         """Whether both plans count the same lines in the same groups and show the same columns: they differ at most in which rows
         they show, and in their order (HAVING, ORDER BY, LIMIT)."""
