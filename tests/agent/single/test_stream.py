@@ -18,6 +18,7 @@ from elf.agent.single.follow import NEAR_S, NEAR_US, StreamSource, follow_stream
 from elf.agent.single.live_job import JobOptions, LiveJob
 from elf.agent.single.live_source import QUIET_US, Moment, wire
 from elf.cbt.budget import Budget
+from elf.jobmaster.plan.plan import Plan
 from elf.jobmaster.windows.result import Lines, Window
 from elf.sinks.console.csv import Csv
 from elf.sinks.console.jsonlines import JsonLines
@@ -43,6 +44,7 @@ class Pipe:
         heads = {"-": self.stream.gather_head()}
         formats = FormatChoice("auto", print, lenient=True, head=lambda block: self.stream.head(block.file))
         plan = compile_plan(RunOptions(QUERY, ("-",)), formats.schema(heads))
+        assert isinstance(plan, Plan)
         self.windows: list[Window] = []
         self.job = LiveJob("run", plan, JobOptions(lateness_us=0), [_Keep(self.windows)], Budget(1 << 28), 0)
         self.source = wire(self.stream, formats, [self.job], "UTC", "", kind=StreamSource)
@@ -161,6 +163,7 @@ def test_an_empty_window_in_csv_has_its_bounds_only() -> None:
     out = io.BytesIO()
     sink = Csv(out, empties=True)
     plan = compile_plan(RunOptions(QUERY, ("-",)), FormatChoice("combined", print).schema({}))
+    assert isinstance(plan, Plan)
     job = LiveJob("run", plan, JobOptions(), [], Budget(1 << 28), 0)
     empty = job.publisher.window(DAY * 1_000_000, [], Lines(3, 3), "final", (0, 0, 1))
     sink.put(empty)
