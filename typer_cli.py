@@ -118,6 +118,59 @@ run.__signature__ = Signature(list(map(_parameter, FIELDS)))  # type: ignore[att
 
 
 @app.command()
+def grep(
+    condition: Annotated[str, typer.Argument(metavar="CONDITION", help="As after WHERE in a query.")],
+    files: Annotated[
+        list[str] | None, typer.Argument(metavar="FILE", help="As of elf run; standard input without one.")
+    ] = None,
+    count: Annotated[
+        bool, typer.Option("--count", "-c", help="Print the number of lines of each file instead.")
+    ] = False,
+    invert: Annotated[
+        bool, typer.Option("--invert-match", "-v", help="The other lines, also those that cannot be read.")
+    ] = False,
+    most: Annotated[
+        int | None,
+        typer.Option("--max-count", "-m", min=0, metavar="N", help="At most N lines of each file."),
+    ] = None,
+    no_filename: Annotated[
+        bool, typer.Option("--no-filename", help="No file names before the lines of several files.")
+    ] = False,
+    format: LogFormat = "auto",
+    since: Annotated[str | None, RUN["since"]] = None,
+    until: Annotated[str | None, RUN["until"]] = None,
+    timezone: Timezone = "UTC",
+    param: Params = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing; only the exit code.")] = False,
+) -> None:
+    """Print the raw lines of log files for which a condition holds.
+
+    elf grep "status >= 500 AND path LIKE '/api/%'" access.log
+
+    The exit code is grep's: 0 with a line, 1 without one, 2 in case of trouble.
+    """
+    from elf.agent.host.startup import light_imports
+
+    light_imports()
+    from elf.agent.commands.grep import Form, grep_command
+
+    raise typer.Exit(
+        grep_command(
+            condition,
+            files or (),
+            form=Form(count, names=not no_filename, quiet=quiet),
+            invert=invert,
+            lines_max=most,
+            format=format,
+            since=since,
+            until=until,
+            timezone=timezone,
+            params=param or (),
+        )
+    )
+
+
+@app.command()
 def parse(
     file: Annotated[str, typer.Argument(metavar="FILE", help="A log file, or - for stdin.")],
     format: LogFormat = "auto",

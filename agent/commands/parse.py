@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shutil
 import sys
+import time
 from collections import Counter
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -20,10 +20,11 @@ from elf.agent.formats.choice import HEAD_BYTES, FormatChoice
 from elf.agent.formats.fields import Format, Reason
 from elf.agent.formats.parser import Parser
 from elf.agent.run.progress import count
+from elf.agent.work.feed import FUTURE_US, without_future
 from elf.errors import UsageError
 from elf.jobmaster.values.sql_types import SqlType
 from elf.jobmaster.windows.result import ColumnInfo, Lines, Window
-from elf.sinks.console.grid import GAP, Grid, Style
+from elf.sinks.console.grid import Grid, Style, line_places, upright
 from elf.sinks.console.jsonlines import JsonLines
 from elf.sinks.console.terminal import is_coloured
 
@@ -78,7 +79,7 @@ def read(file: str, format: str, limit: int, timezone: str) -> Reading:
             parser.begin(b"")
         elif parser.full():
             parser.clear()
-        batch = parser.parse(block.data)
+        batch = without_future(parser.parse(block.data), time.time_ns() // 1_000 + FUTURE_US)
         _count(reading, batch, block.too_long)
         if len(reading.records) < limit:
             _keep(reading, batch, limit - len(reading.records))
@@ -175,14 +176,9 @@ def _records(reading: Reading, style: Style) -> list[str]:
         return []
     grid = Grid([reading.columns[i] for i in keep])
     cells = grid.cells(rows)
-    if sum(grid.widths) + len(GAP) * (len(keep) - 1) <= _width():
+    if line_places(grid.widths) <= _width():
         return [style.bold(grid.header(grid.widths)), *(grid.line(row, grid.widths) for row in cells), ""]
-    return [line for row in cells for line in _upright(grid.names, row, style)]
-
-
-def _upright(names: Sequence[str], row: Sequence[str], style: Style) -> list[str]:
-    wide = max(map(len, names))
-    return [f"{style.bold(name.ljust(wide))}  {value}" for name, value in zip(names, row, strict=True)] + [""]
+    return [line for row in cells for line in upright(grid.names, row, style)]
 
 
 def _width() -> int:

@@ -35,8 +35,13 @@ class Option(NamedTuple):
 class Arguments(NamedTuple):
     """The arguments of `elf run`."""
 
-    query: Annotated[str | None, Option("Spark SQL (left out with --report).", metavar="QUERY")] = None
-    files: Annotated[tuple[str, ...], Option("Names, globs, .gz, .zst, or - for stdin.", metavar="FILE")] = ()
+    query: Annotated[
+        str | None, Option("Spark SQL (left out with --file and --report).", metavar="QUERY")
+    ] = None
+    files: Annotated[
+        tuple[str, ...],
+        Option("Names, globs, .gz, .zst, or - for stdin (the default in a pipe).", metavar="FILE"),
+    ] = ()
     format: Annotated[
         str,
         Option(
@@ -45,6 +50,10 @@ class Arguments(NamedTuple):
             "FORMAT",
         ),
     ] = "auto"
+    file: Annotated[
+        str | None,
+        Option("A file with QUERY, which is left out then.", ("--file", "-F"), "FILE"),
+    ] = None
     report: Annotated[
         str | None,
         Option(
@@ -66,6 +75,19 @@ class Arguments(NamedTuple):
         Option("Where results go, repeatable: parquet:DIR, or console (the default).", ("--sink",), "SINK"),
     ] = ()
     follow: Annotated[bool, Option("Continue with lines that are appended, live.", ("--follow", "-f"))] = (
+        False
+    )
+    lateness: Annotated[
+        str | None,
+        Option(
+            "Live: how long after its end a window waits for lines.", ("--lateness",), "SPAN", "by format"
+        ),
+    ] = None
+    emit: Annotated[
+        str | None,
+        Option("Live: how often open windows are shown.", ("--emit",), "SPAN", "250ms"),
+    ] = None
+    open: Annotated[bool, Option("Live: JSON and CSV of open windows too, as they change.", ("--open",))] = (
         False
     )
     since: Annotated[

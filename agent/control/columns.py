@@ -15,6 +15,7 @@ from itertools import chain, islice
 from msgspec.structs import replace
 
 from elf.agent.control.protocol import HeldColumn
+from elf.agent.formats.fields import LATENESS_MAX_US
 from elf.agent.formats.own_keys import ANY, widest
 from elf.agent.formats.presets import COLUMN_TYPES, beyond
 from elf.jobmaster.directory.job_spec import COLUMN_TYPES_MAX, COLUMNS_MAX, AgentAdvert, SourceColumns
@@ -28,8 +29,11 @@ AGENTS_NAMED_MAX = 3
 _TYPES = {str(type): type for type in (STRING, BIGINT, MICROS, TIMESTAMP, DOUBLE, BOOLEAN)}
 
 
-def advertised(sources: Mapping[str, Columns]) -> tuple[SourceColumns, ...]:
-    """For each source with columns of its own: their names by type. Names beyond `BYTES_MAX` in all are left out."""
+def advertised(
+    sources: Mapping[str, Columns], lateness_us: Mapping[str, int] = {}
+) -> tuple[SourceColumns, ...]:
+    """For each source with columns of its own: their names by type. Names beyond `BYTES_MAX` in all are left out. lateness_us: of
+    the sources of which it is known."""
     out, left = [], BYTES_MAX
     for source, columns in sources.items():
         by_type: dict[str, list[str]] = {}
@@ -37,9 +41,10 @@ def advertised(sources: Mapping[str, Columns]) -> tuple[SourceColumns, ...]:
             left -= len(name.encode()) + 2
             if len(name) <= NAME_MAX and str(type) in _TYPES and left >= 0:
                 by_type.setdefault(str(type), []).append(name)
-        if by_type:
+        late = lateness_us.get(source, 0)
+        if by_type or late:
             types = tuple((type, tuple(names)) for type, names in sorted(by_type.items()))
-            out.append(SourceColumns(source, types[:COLUMN_TYPES_MAX]))
+            out.append(SourceColumns(source, types[:COLUMN_TYPES_MAX], late))
     return tuple(out)
 
 
@@ -81,6 +86,16 @@ def held_columns(adverts: Iterable[AgentAdvert], source: str) -> tuple[HeldColum
         )
         for (name, type), agents in sorted(found.items())
     )
+
+
+def held_lateness_us(adverts: Iterable[AgentAdvert], source: str) -> int:
+    """The longest lateness of the agents that follow a source; an agent that does not say may need `LATENESS_MAX_US`."""
+    of_agents = (
+        max((each.lateness_us for each in advert.columns if each.source == source), default=0)
+        for advert in adverts
+        if source in advert.sources and not advert.until_us
+    )
+    return max((late or LATENESS_MAX_US for late in of_agents), default=LATENESS_MAX_US)
 
 
 class Schema:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
+
+import numpy as np
 
 from elf.agent.files.blocks import Block
 from elf.agent.files.content import exactly, reading
@@ -18,6 +21,8 @@ from elf.jobmaster.values.sql_types import STRING, SqlType
 HEAD_BYTES = 64 << 10
 """Bytes of a file from which its format is detected."""
 
+SECOND_US = 1_000_000
+DISORDER_MAX_US = 300 * SECOND_US
 NAMED_MAX = 3
 """Files named in a notice for each format."""
 
@@ -112,6 +117,19 @@ class FormatChoice:
         self._found = {}
         return lines
 
+    def lateness_us(self, heads: Mapping[str, bytes]) -> int:
+        """How long after their time lines of files that begin so may come: as the formats say, and at least by how much a line of
+        these is older than one before it. In whole seconds, as microseconds; 0 while no format is known."""
+        found = [0 if self._fixed is None else self._fixed.lateness_us]
+        for path, head in heads.items():
+            format = self._fixed
+            if format is None and head.strip():
+                with suppress(FormatError):
+                    format = _detected(path, head)
+            if format is not None:
+                found += [format.lateness_us, disorder_us(format, head)]
+        return -(-max(found) // SECOND_US) * SECOND_US
+
     def schema(self, heads: Mapping[str, bytes]) -> dict[str, SqlType]:
         """The columns of a query over files that begin with `heads`: the union over their formats, or all known columns while
         no format is known. Of lines that name their values also the keys, and `ANY`, since other keys may come later."""
@@ -166,6 +184,19 @@ class FormatChoice:
             here.add(format, head)
         listed = (here if here.kinds else self._keys).listed(asked)
         return f"{path}: no line has {' or '.join(asked)}; the keys are {listed}"
+
+
+def disorder_us(format: Format, lines: bytes) -> int:
+    """By how much a line is older than one before it, at most; at most `DISORDER_MAX_US`: more is a clock that was set back."""
+    from elf.agent.formats.parser import Parser
+
+    parser = Parser(format, frozenset({"time"}))
+    parser.begin(b"")
+    batch = parser.parse(lines[: lines.rfind(b"\n") + 1])
+    if not batch.rows or "time" not in batch.columns:
+        return 0
+    times = batch.columns["time"].values
+    return min(int((np.maximum.accumulate(times) - times).max()), DISORDER_MAX_US)
 
 
 def _found_line(format: str, paths: Sequence[str]) -> str:

@@ -141,7 +141,7 @@ class Reason(Enum):
     JSON = "bad JSON"
     MISSING = "field missing"  # a required field (time) is absent in JSON, LTSV, logfmt
     PATTERN = "pattern does not match"
-    FUTURE = "time in the future"  # live only: more than 5 minutes past the agent's clock
+    FUTURE = "time in the future"  # more than 5 minutes past the clock of the machine that reads it
 
 
 class Field(msgspec.Struct, frozen=True):
@@ -179,6 +179,12 @@ class Field(msgspec.Struct, frozen=True):
         return _FIXED.get(self.convert, (self.column,))
 
 
+LATENESS_MAX_US = 60_000_000
+LATENESS_US = {"end": 5_000_000, "start": LATENESS_MAX_US}
+"""How long windows wait for lines unless told: servers that write the time of a request's end buffer a log for some seconds; a
+request takes a minute at most, as a rule, where its beginning is written."""
+
+
 class Format(msgspec.Struct, frozen=True):
     """A compiled log format.
 
@@ -186,7 +192,8 @@ class Format(msgspec.Struct, frozen=True):
     a marker; everything up to and including its first occurrence is skipped if present (syslog's "haproxy[123]: ").
     regex: REGEX: the pattern, bytes semantics. comment: lines that start with it are neither parsed nor rejected (W3C '#').
     header: "w3c" if `#Fields:` lines replace the field plan within a file ("cloudfront": the same, tab-separated), else "".
-    time_is: "start" or "end" of the request. zone: True when the time text carries its zone (else `timezone` applies).
+    time_is: "start" or "end" of the request: lines with its start come later after it (`lateness_us`). zone: True when the
+    time text carries its zone (else `timezone` applies).
     """
 
     name: str
@@ -199,6 +206,11 @@ class Format(msgspec.Struct, frozen=True):
     header: str = ""
     time_is: str = "end"
     zone: bool = True
+
+    @property
+    def lateness_us(self) -> int:
+        """How long after its time a line may be written, as far as the format can tell, in microseconds."""
+        return LATENESS_US[self.time_is]
 
     def columns(self) -> dict[str, Convert]:
         """Every column that this format can fill, in the order of its fields, with the conversion that fills it."""

@@ -39,6 +39,12 @@ class JobOptions(msgspec.Struct, frozen=True):
     keep_us: int = 3_600_000_000
 
 
+def first_epoch(job: str, sinks: Sequence[Sink], least: int) -> int:
+    """The epoch of a start: above the journal's, and above those in a lake from a state_dir that was lost."""
+    stores = [cast(StateSink, sink) for sink in sinks if sink.wants_state]
+    return max([least, *(sink.next_epoch(job) for sink in stores)])
+
+
 class LiveJob:
     """One job version on one source. `sinks` are its own; `lakes` names those of them that take states."""
 

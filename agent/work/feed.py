@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import msgspec
 import numpy as np
@@ -17,13 +18,15 @@ from elf.agent.formats.batch import Batch, Lost, Reject
 from elf.agent.formats.fields import Format, Reason
 from elf.agent.formats.own_keys import asked_types, plain_name, typed_name
 from elf.agent.formats.parser import Parser
-from elf.agent.work.worker import Worker
 from elf.cbt._strings import Strings
+from elf.jobmaster.plan.plan import Plan, RowPlan
 from elf.jobmaster.values.sql_types import Kind, SqlType
 from elf.jobmaster.values.vector import Vector
 
 FUTURE_US = 5 * 60 * 1_000_000
-"""A live line further than this ahead of the agent's clock is rejected: a wrong clock must not close every window."""
+"""A line further than this ahead of the clock of the machine that reads it is rejected, live or not: its time is wrong, and would
+close every window that is live."""
+FUTURE_EXPECTED = "a time at most 5 minutes ahead of this machine's clock (or is --timezone missing?)"
 SAMPLES_MAX = 16
 FILES_MAX = 1000
 """Files of which is noted whether they have keys that are asked for."""
@@ -94,6 +97,27 @@ class Totals(msgspec.Struct):
             self.keyless[path] = self.keyless.get(path, True) and not keyed
 
 
+class Reader(Protocol):
+    """What takes batches: the worker of a job, or the reader of a query whose rows are lines."""
+
+    @property
+    def plan(self) -> Plan | RowPlan: ...
+
+    def add(
+        self,
+        batch: Batch,
+        *,
+        pane_before: int | None = None,
+        retained_us: int | None = None,
+        late_us: int = 0,
+    ) -> None:
+        """See `elf.agent.work.worker.Worker`, as for the other methods."""
+
+    def count_rejects_at(self, time_us: int, rejects: int) -> None: ...
+
+    def forget(self) -> None: ...
+
+
 class Feed:
     """Feeds the workers of the jobs on one source.
 
@@ -105,7 +129,7 @@ class Feed:
     def __init__(
         self,
         format_of: Callable[[Block], Format],
-        workers: Sequence[Worker],
+        workers: Sequence[Reader],
         *,
         columns: frozenset[str],
         settle: Callable[[], None],
@@ -121,7 +145,7 @@ class Feed:
         self._format_of, self._workers, self._settle, self._head = format_of, list(workers), settle, head
         self._columns, self._timezone, self._agent, self._bounds = columns, timezone, agent, bounds
         self._strings_max = strings_max
-        self.on_failure: Callable[[Worker, Exception], None] | None = None
+        self.on_failure: Callable[[Reader, Exception], None] | None = None
         """Called with a worker that raised (a bug of ours); has to `leave_out` it. None: the error propagates."""
         self._parsers: dict[Format, Parser] = {}
         self._current: object = None
@@ -135,13 +159,13 @@ class Feed:
         self,
         block: Block,
         *,
-        now_us: int | None = None,
+        now_us: int,
         retained_us: Sequence[int | None] = (),
         late_us: int = 0,
     ) -> None:
         """Parse a block and pass it to every worker.
 
-        now_us: the agent's clock, when live. retained_us: per worker, see `Worker.add`.
+        now_us: the machine's clock. retained_us: per worker, see `Worker.add`.
         """
         retained_of = list(zip(self._workers, retained_us or [None] * len(self._workers), strict=True))
         format = self._format_of(block)
@@ -150,10 +174,8 @@ class Feed:
             self.empty_dictionaries()
         state = self._file(block, parser, format)
         state.format = format
-        batch = parser.parse(block.data)
+        batch = without_future(parser.parse(block.data), now_us + FUTURE_US)
         state.header = parser.header
-        if now_us is not None:
-            batch = without_future(batch, now_us + FUTURE_US)
         self.totals.count(batch, block)
         if self._bounds is not None:
             batch = _within(batch, self._bounds)
@@ -178,7 +200,7 @@ class Feed:
                 self.on_failure(worker, error)
         self._after(state, batch)
 
-    def leave_out(self, worker: Worker) -> None:
+    def leave_out(self, worker: Reader) -> None:
         """Pass no more lines to that worker."""
         self._workers = [each for each in self._workers if each is not worker]
 
@@ -226,7 +248,7 @@ class Feed:
                 self.time_max = latest
 
 
-def _count_too_long(worker: Worker, at: int | None, too_long: int) -> None:
+def _count_too_long(worker: Reader, at: int | None, too_long: int) -> None:
     if worker.plan.window is None:
         worker.count_rejects_at(0, too_long)
     elif at is not None:
@@ -254,7 +276,7 @@ def last_header(head: bytes) -> bytes:
 
 def without_future(batch: Batch, limit_us: int) -> Batch:
     """Reject the rows past `limit_us`."""
-    if not batch.rows:
+    if not batch.rows or "time" not in batch.columns:
         return batch
     times = batch.columns["time"].values
     if times.max() <= limit_us:
@@ -264,9 +286,8 @@ def without_future(batch: Batch, limit_us: int) -> Batch:
     at = np.concatenate([kept.reject_rows, (np.cumsum(~future)[future]).astype(np.int32)])
     rejects = Counter(batch.rejects)
     rejects[Reason.FUTURE] += int(future.sum())
-    sample = Reject(
-        Reason.FUTURE, b"", 0, "a time that is not more than 5 minutes ahead of this machine's clock", "time"
-    )
+    first = f"{np.datetime64(int(times[future][0]), 'us')}Z".encode()  # the line's text is not at hand
+    sample = Reject(Reason.FUTURE, first, 0, FUTURE_EXPECTED, "time")
     return msgspec.structs.replace(
         kept, reject_rows=np.sort(at), rejects=rejects, samples=(*kept.samples, sample)
     )
@@ -300,7 +321,7 @@ def select(batch: Batch, keep: NDArray[np.bool_]) -> Batch:
     )
 
 
-def complete(batch: Batch, worker: Worker) -> Batch:
+def complete(batch: Batch, worker: Reader) -> Batch:
     """Add NULL for the worker's columns that this file's format lacks, or has with another type. A key that jobs have by several
     types is there by each."""
     missing = [
@@ -326,9 +347,6 @@ def null_vector(type: SqlType) -> Vector:
     return Vector(type, np.zeros(1, dtype=dtype), np.zeros(1, dtype=np.bool_))
 
 
-def columns_for(workers: Sequence[Worker], *, need_time: bool) -> frozenset[str]:
-    """The columns that the parser must fill."""
-    names = {column.name for worker in workers for column in worker.plan.columns}
-    if need_time or any(worker.plan.window is not None for worker in workers):
-        names.add("time")
-    return frozenset(names)
+def columns_for(workers: Sequence[Reader]) -> frozenset[str]:
+    """The columns that the parser must fill: those of the jobs, and the time."""
+    return frozenset({"time"}.union(column.name for worker in workers for column in worker.plan.columns))

@@ -101,7 +101,7 @@ class Worker:
             return
         keep = None if late is None else ~late
         if self.plan.where is not None:
-            truth = _truth(evaluate(self.plan.where, columns, rows, self.cache), rows)
+            truth = truth_of(evaluate(self.plan.where, columns, rows, self.cache), rows)
             keep = truth if keep is None else keep & truth
         if keep is not None and not keep.all():
             chosen = np.flatnonzero(keep)
@@ -229,7 +229,7 @@ class Worker:
         front = self._families[number]
         valid = _all_valid(inputs, rows)
         if family.filter is not None:
-            truth = _truth(vector(family.filter), rows)
+            truth = truth_of(vector(family.filter), rows)
             valid = truth if valid is None else valid & truth
         if family.kind is FamilyKind.DISTINCT:
             front.slots(0, [(slots, None), *(_atom(each, rows) for each in inputs)], valid)
@@ -359,7 +359,7 @@ def _member_front(family: Family) -> Front:
     return Front(1 + members, family_ops(family))
 
 
-def _truth(condition: Vector, rows: int) -> Mask:
+def truth_of(condition: Vector, rows: int) -> Mask:
     """WHERE and FILTER keep a row only when the condition is TRUE; NULL is not."""
     truth = condition.values if condition.valid is None else condition.values & condition.valid
     return np.asarray(np.broadcast_to(truth, rows), dtype=np.bool_)
@@ -436,7 +436,7 @@ def _accumulate(
 ) -> None:
     valid = None
     if accumulator.filter is not None:
-        valid = _truth(vector(accumulator.filter), rows)
+        valid = truth_of(vector(accumulator.filter), rows)
     if accumulator.input is None:
         front.count(index, slots, valid)
         return

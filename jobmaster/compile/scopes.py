@@ -1,4 +1,5 @@
-"""Names in each clause: over lines (WHERE, GROUP BY, aggregates' arguments), over groups (SELECT, HAVING, ORDER BY).
+"""Names in each clause: over lines (WHERE, GROUP BY, aggregates' arguments), over groups (SELECT, HAVING, ORDER BY). SELECT and
+ORDER BY of a query without groups are over lines too.
 
 Expressions over groups are first translated over the source's columns and the aggregates (`#a0`, …); then every part that equals
 a GROUP BY expression is replaced by its key (`#k0`, …). A column that remains is not grouped, which is an error.
@@ -36,6 +37,16 @@ class Rows(Translator):
         self.fail(
             node, f"window(…) cannot be in {self.clause}", "it belongs to GROUP BY, as one of its items"
         )
+
+
+class Lines(Rows):
+    """SELECT and ORDER BY of a query whose rows are lines: as `Rows`, and with the aliases of SELECT."""
+
+    def column(self, node: Node) -> Term:
+        alias = None if node.args.get("table") else self.names.aliases.get(node.name.lower())
+        if alias is not None and (self.clause == "ORDER BY" or node.name.lower() not in self.names.columns):
+            return Term(alias.expression, node.name)
+        return self.names.source_column(node)
 
 
 class Groups(Translator):

@@ -21,6 +21,7 @@ from elf.jobmaster.plan.plan import (
     Literal,
     Plan,
     Reduce,
+    RowPlan,
     WindowSpec,
 )
 from elf.jobmaster.values.sql_types import (
@@ -127,6 +128,23 @@ def problem(plan: Plan) -> str:
         if wrong:
             return wrong
     return ""
+
+
+def row_problem(plan: RowPlan) -> str:
+    """As `problem`, of a plan whose rows are lines."""
+    if not 1 <= len(plan.select) <= LIST_MAX or len(plan.order) > 2 * LIST_MAX:
+        return f"the query selects {len(plan.select):,} columns; 1 to {LIST_MAX} are possible"
+    if len({output.name.lower() for output in plan.select}) < len(plan.select):
+        return "two outputs have the same name"
+    if plan.limit is not None and not 0 <= plan.limit < 2**31:
+        return f"LIMIT {plan.limit} is out of range"
+    if plan.where is not None and plan.where.type != BOOLEAN:
+        return "a condition is not boolean"
+    if any(output.type != output.expression.type for output in plan.select):
+        return "the type of an output differs from that of its expression"
+    expressions = [output.expression for output in plan.select] + [order.expression for order in plan.order]
+    walk = _Walk({column.name: column.type for column in plan.columns})
+    return walk.all(expressions if plan.where is None else [plan.where, *expressions])
 
 
 def _sizes(plan: Plan) -> str:

@@ -7,7 +7,7 @@ Three stages, each a list of expressions over the names of the stage before:
 3. **result**: `having`, `order`, `select`, over the names `#k0…` (keys), `#a0…` (aggregates), `#window_start`,
    `#window_end` (TIMESTAMP) as `Column` expressions. A select item that is the window itself is `Column("#window")`.
 
-Nodes send plans as `elf.jobmaster.plan.codec` encodes them.
+Nodes send plans as `elf.jobmaster.plan.codec` encodes them. A query without groups is a `RowPlan`, which no node sends.
 """
 
 from __future__ import annotations
@@ -155,10 +155,37 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     limit: int | None
     limit_parameter: str = ""
 
+    @property
+    def is_single(self) -> bool:
+        """Whether each window has one row at most."""
+        return not self.keys or self.limit == 1
+
     def counts_as(self, other: Plan) -> bool:
         """Whether both plans count the same lines in the same groups and show the same columns: they differ at most in which rows
         they show, and in their order (HAVING, ORDER BY, LIMIT)."""
         return _counted(self) == _counted(other)
+
+
+class RowPlan(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A compiled query whose rows are lines: WHERE, ORDER BY, LIMIT, SELECT over the source's `columns`. Fields as in `Plan`.
+
+    Rows of lines do not merge, so only the process that reads the lines runs it. Rows that are equal in `order` stay in the order
+    in which their lines were read.
+    """
+
+    sql: str
+    source: str
+    columns: tuple[Column, ...]
+    where: Expression | None
+    select: tuple[Output, ...]
+    order: tuple[Order, ...] = ()
+    limit: int | None = None
+    limit_parameter: str = ""
+
+    @property
+    def window(self) -> None:
+        """Lines are in no window."""
+        return None
 
 
 def _counted(plan: Plan) -> Plan:

@@ -47,7 +47,18 @@ class Publisher:
     ) -> Window:
         size = self.plan.window.size_us if self.plan.window else 0
         end = None if start is None else start + size
-        return Window(self.job, self.version, start, end, status, revision, lines, self.columns, rows)
+        return Window(
+            self.job,
+            self.version,
+            start,
+            end,
+            status,
+            revision,
+            lines,
+            self.columns,
+            rows,
+            is_single=self.plan.is_single,
+        )
 
     def results(self, pieces: Iterable[Piece]) -> Iterator[tuple[int, Sequence[Row]]]:
         """(window start, ordered and limited rows) of each window that has a group, in time order."""
@@ -278,6 +289,10 @@ class LiveWindows:
     def has_news(self) -> bool:
         """Whether a window has changed since it was published."""
         return bool(self._changed)
+
+    def open_count(self) -> int:
+        """The number of windows that were published, and not as final ones."""
+        return sum(not known.is_final for known in self.published.values())
 
     def due(self, *, with_open: bool) -> Iterator[Window]:
         """The windows to publish now, in time order: new finals, revisions, and with `with_open` the open ones that changed."""

@@ -138,13 +138,18 @@ class Changes:
         key = (window.job, window.version, window.start)
         if window.status == "open":
             return self._news(key, window.rows)
+        return window.rows if self.is_new(window) else ()
+
+    def is_new(self, window: Window) -> bool:
+        """Whether a window that is not open has not been printed yet, in this revision; it is from now on."""
+        key = (window.job, window.version, window.start)
         self._printed.pop(key, None)
         if self._settled.get(key, (-1, -1, -1)) >= window.revision:
-            return ()
+            return False
         if len(self._settled) >= self.SETTLED:
             self._settled.pop(next(iter(self._settled)))
         self._settled[key] = window.revision
-        return window.rows
+        return True
 
     def _news(
         self, key: tuple[str, str, int | None], rows: Sequence[tuple[Any, ...]]

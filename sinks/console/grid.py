@@ -125,7 +125,7 @@ class Grid:
         widths = list(self.widths)
         if width is None:
             return widths
-        over = sum(widths) + len(GAP) * (len(widths) - 1) - width
+        over = line_places(widths) - width
         while over > 0 and self._cuttable:
             at = max(self._cuttable, key=widths.__getitem__)
             if widths[at] <= NARROWEST:
@@ -147,6 +147,21 @@ class Grid:
             pad = " " * (width - places(text))
             parts.append(pad + text if right else text + pad)
         return GAP.join(parts).rstrip()
+
+
+def line_places(widths: Sequence[int]) -> int:
+    """The places of a line of these column widths."""
+    return sum(widths) + len(GAP) * (len(widths) - 1)
+
+
+def upright(names: Sequence[str], row: Sequence[str], style: Style) -> list[str]:
+    """One row as a record: a line for each column, and an empty one."""
+    wide = max(map(places, names))
+    lines = [
+        f"{style.bold(name + ' ' * (wide - places(name)))}  {value}"
+        for name, value in zip(names, row, strict=True)
+    ]
+    return [*lines, ""]
 
 
 def table(

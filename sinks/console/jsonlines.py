@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import msgspec
 from msgspec.structs import asdict
 
-from elf.jobmaster.values.columns import CellColumn
+from elf.jobmaster.values.columns import CellColumn, in_columns
 from elf.jobmaster.windows.result import Window
 from elf.sinks.console.cells import unique_names, window_json
 from elf.sinks.console.column_text import json_block
-from elf.sinks.console.row_stream import RowStream
+from elf.sinks.console.row_stream import RowStream, empty_row
 
 
 class JsonLines(RowStream):
@@ -26,13 +26,20 @@ class JsonLines(RowStream):
         self._names = unique_names(window.columns)
         self._tail = b',"_elf":' + meta_json(window, is_other=is_other) if self._meta else b""
 
+    def put_empty(self, window: Window) -> None:
+        """The window's bounds, null in other columns, and `_elf`, where `rows` is 0: a row has no such key."""
+        self._names = unique_names(window.columns)
+        self._tail = b',"_elf":' + meta_json(window, is_empty=True)
+        rows = in_columns([empty_row(window)], [column.type for column in window.columns])
+        self.write(self.block(next(rows)))
+
     def block(self, columns: Sequence[CellColumn]) -> bytes:
         return json_block(self._names, columns, self._tail)
 
 
-def meta_json(window: Window, *, is_other: bool = False) -> bytes:
-    """The `_elf` object of a window's rows. A node in a revision is text of 48 hexadecimal digits: it sorts in order, and no
-    reader of JSON rounds it."""
+def meta_json(window: Window, *, is_other: bool = False, is_empty: bool = False) -> bytes:
+    """The `_elf` object of a window's rows, or of its record where it has none. A node in a revision is text of 48 hexadecimal
+    digits: it sorts in order, and no reader of JSON rounds it."""
     epoch, node, n = window.revision
     bounds = "null" if window.start is None or window.end is None else window_json((window.start, window.end))
     left_out = {"rows_left_out": window.left_out} if window.left_out else {}
@@ -49,5 +56,6 @@ def meta_json(window: Window, *, is_other: bool = False) -> bytes:
             **left_out,
             **({"not_converted": window.not_converted} if window.not_converted else {}),
             **({"other": True} if is_other else {}),
+            **({"rows": 0} if is_empty else {}),
         }
     )

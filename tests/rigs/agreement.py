@@ -55,6 +55,11 @@ WHOLE = [
     "HAVING n > 2",
     "SELECT hour(window.start) AS h, count(*) AS n FROM access GROUP BY window(time, '1 hour')",
     "SELECT upper(method) AS m, concat(path, '!') AS p, max(bytes) AS b FROM access GROUP BY upper(method), concat(path, '!')",
+    "SELECT * FROM access",
+    "SELECT time, path AS p, length(p) AS n, n + 1 AS m, bytes / 7 FROM access WHERE status >= 400 OR user IS NULL",
+    "SELECT DISTINCT method, status div 100 AS class FROM access",
+    "SELECT DISTINCT user FROM access WHERE bytes > 100",
+    "SELECT DISTINCT date_trunc('MINUTE', time) AS minute, request_time > 0.5 AS slow FROM access",
 ]
 
 ORDERED = [
@@ -74,4 +79,18 @@ ORDERED = [
         "t DESC NULLS LAST, path",
         4,
     ),
+    ("SELECT time, user, path, bytes FROM access", "", "user, bytes DESC, time, path", 40),
+    (
+        "SELECT time, user, path, bytes FROM access",
+        "",
+        "user DESC NULLS FIRST, path ASC NULLS LAST, bytes, time",
+        40,
+    ),
+    (
+        "SELECT request_time, time, path FROM access WHERE status >= 300",
+        "",
+        "request_time DESC, time, path",
+        25,
+    ),
+    ("SELECT DISTINCT path, status FROM access", "", "status DESC, path", 5),
 ]

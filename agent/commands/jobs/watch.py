@@ -127,4 +127,5 @@ def _window(name: str, put: Put, plans: dict[str, Plan]) -> Window:
         agents_expected=put.agents_expected,
         left_out=put.left_out,
         others=put.others,
+        is_single=plan.is_single,
     )

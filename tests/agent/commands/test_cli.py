@@ -77,7 +77,7 @@ class TestUsage:
             (["run", "--fromat", "x", "q", "f"], "elf: no such option: --fromat"),
             (
                 ["run"],
-                "elf: missing argument 'QUERY', or a usual question with --report NAME; see elf run --help",
+                "elf: missing argument 'QUERY', a file of it with --file, or a usual question with --report NAME",
             ),
             (["run", "--report", "traffic"], "elf: no file to read; name one, or - for stdin"),
             (["run", QUERY, "x", "--report", "traffic"], "elf: QUERY and --report are both given; leave one"),
@@ -99,10 +99,22 @@ class TestUsage:
                 'elf: --sink: expected "console", "console:table" (or json, csv), or "parquet:DIR", found',
             ),
             (["run", QUERY, "x", "--output", "xml"], "elf: invalid value for '--output'"),
+            (
+                ["run", "a.log", "SELECT 1", "b c.log"],
+                "elf: the query comes first, then the files: elf run 'SELECT 1' a.log 'b c.log'\n",
+            ),
+            (["run", ODD], f"elf: {ODD}: is a file, where the query should be: elf run QUERY {ODD}; "),
+            (["run", "--file", "/nowhere/q.sql", "x"], "elf: --file: /nowhere/q.sql: No such file"),
+            (["run", "-F", "/dev/null", "x"], "elf: --file: /dev/null: is empty"),
+            (["run", "-F", "q", "--report", "paths"], "elf: --report and --file are both given; leave one"),
+            (["run", QUERY, "x", "--lateness", "5s"], "elf: --lateness: is for live logs; give --follow"),
+            (["run", QUERY, "x", "--open"], "elf: --open: is for live logs; give --follow"),
+            (["run", QUERY, "x", "-f", "--lateness", "5"], "elf: --lateness: expected a duration like"),
+            (["run", QUERY, "x", "-f", "--emit", "1ms"], "elf: --emit: expected at least 10ms, found '1ms'"),
             (["run", QUERY, "/nowhere/x.log"], "elf: /nowhere/x.log: no such file"),
             (["run", "--report", "trafic", "x"], "elf: "),
             (["explain"], "elf: name a query, or a usual question with --report NAME"),
-            (["explain", "SELECT 1"], "elf: query: "),
+            (["explain", "SELECT"], "elf: query: "),
             (["formats", "combned"], "elf: format 'combned' is not known; did you mean combined?"),
             (["parse", "/nowhere/x.log"], "elf: /nowhere/x.log: no such file"),
         ],
@@ -164,6 +176,27 @@ class TestRun:
             code, out, err = elf(capfd, "run", query, log, *more)
             assert (code, out) == (2, "")
             assert said in err
+
+    def test_a_query_in_a_file(self, capfd: pytest.CaptureFixture[str], log: Path, tmp_path: Path) -> None:
+        (tmp_path / "q.sql").write_text(f"\ufeff-- by status\n{QUERY};\n")
+        code, out, _ = elf(capfd, "run", "-q", "-F", tmp_path / "q.sql", log)
+        assert (code, out) == (0, elf(capfd, "run", "-q", QUERY, log)[1])
+
+    def test_a_line_in_the_future_is_rejected_everywhere(
+        self, capfd: pytest.CaptureFixture[str], log: Path
+    ) -> None:
+        with log.open("a") as file:
+            file.write(LINES[0].replace("2015", "2915"))
+        code, out, err = elf(capfd, "run", "SELECT count(*) AS n FROM access", log)
+        assert (code, json.loads(out)["n"]) == (0, len(LINES))
+        assert "elf: rejected: 1 time in the future; see them with: elf parse" in err
+        _, out, _ = elf(capfd, "parse", log)
+        assert out.splitlines()[-4:] == [
+            "1 rejected: time in the future",
+            "  in time, at byte 0: expected a time at most 5 minutes ahead of this machine's clock (or is --timezone missing?)",
+            "  2915-05-17T10:05:00.000000Z",
+            "  ^",
+        ]
 
     def test_csv_without_rows_has_a_header(
         self, capfd: pytest.CaptureFixture[str], log: Path, tmp_path: Path

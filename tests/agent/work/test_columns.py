@@ -15,7 +15,14 @@ import pytest
 from msgspec.structs import replace
 
 from elf.agent.control import protocol as w
-from elf.agent.control.columns import BYTES_MAX, Schema, advertised, columns_of, held_columns
+from elf.agent.control.columns import (
+    BYTES_MAX,
+    Schema,
+    advertised,
+    columns_of,
+    held_columns,
+    held_lateness_us,
+)
 from elf.agent.formats.presets import COLUMN_TYPES
 from elf.agent.work.seen_columns import SeenColumns
 from elf.errors import PeerError
@@ -51,6 +58,30 @@ class TestAdverts:
         before = msgspec.msgpack.encode(fields[:-3])
         item = Item("agent", bytes(16), (1, 5), before, b"")
         assert decode_agent(item) == replace(told, columns=())
+
+    def test_the_longest_lateness_of_those_that_follow_it(self) -> None:
+        def late(name: str, lateness_us: int, until_us: int = 0) -> AgentAdvert:
+            own = advertised({"access": {}}, {"access": lateness_us})
+            return AgentAdvert(name, ("access", "other"), 1, 5, until_us, columns=own)
+
+        quick, slow = late("a", 5_000_000), late("b", 17_000_000)
+        assert decode_agent(slow.item(bytes(16))) == slow
+        assert held_lateness_us([quick, slow], "access") == 17_000_000
+        assert held_lateness_us([quick, late("c", 90_000_000, until_us=7)], "access") == 5_000_000
+        assert held_lateness_us([quick, late("old", 0)], "access") == 60_000_000  # it does not say
+        assert held_lateness_us([quick], "other") == held_lateness_us([], "access") == 60_000_000
+
+    def test_what_logs_ask(self, tmp_path: Path) -> None:
+        second = '192.0.2.1 - - [17/May/2015:10:05:{:02} +0000] "GET / HTTP/1.1" 200 1 "-" "-"\n'
+        (tmp_path / "access.log").write_text(second.format(20) + second.format(9) + second.format(21))
+        nginx = SeenColumns(PLAIN, [str(tmp_path / "none.log")])
+        assert (nginx.look(), nginx.lateness_us) == ({}, 5_000_000)
+        combined = SeenColumns("auto", [str(tmp_path / "access.log")])
+        assert combined.lateness_us == 0
+        assert (combined.look(), combined.lateness_us) == ({"ident": STRING}, 60_000_000)
+        end = '$remote_addr - $remote_user [$time_local] "$request" $status $body_bytes_sent "$http_referer" "$http_user_agent"'
+        disordered = SeenColumns(end, [str(tmp_path / "access.log")])
+        assert (disordered.look(), disordered.lateness_us) == ({}, 11_000_000)
 
     def test_it_is_bounded(self) -> None:
         many = {f"column_{number:04}": STRING for number in range(5_000)}
