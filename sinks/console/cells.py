@@ -27,10 +27,12 @@ class _Shown:
 
 def show_in(zone: str) -> None:
     """Show times in this time zone, with their offsets; in UTC with 'Z'. For the whole process."""
-    from zoneinfo import ZoneInfo
-
-    _Shown.zone = UTC if zone == "UTC" else ZoneInfo(zone)
     window_json.cache_clear()
+    _Shown.zone = UTC
+    if zone != "UTC":
+        from zoneinfo import ZoneInfo  # a hundredth of a second, which a plain run does not need
+
+        _Shown.zone = ZoneInfo(zone)
 
 
 def is_utc() -> bool:
