@@ -43,7 +43,7 @@ def run_command(arguments: Arguments) -> int:
     if options.memory_max >= KEEP_FROM:
         keep_freed_memory()
     bar = ProgressBar(time.monotonic)
-    show_in(checked_timezone(arguments.display_timezone, "--display-timezone"))
+    show_in(arguments.display_timezone)
     opened = _sinks(arguments, is_live=is_live)
     sinks = [sink if sink.wants_state else _AfterBar(sink, bar) for sink in opened]
     show = _shower(bar) if not (arguments.quiet or is_live) else None
@@ -117,6 +117,7 @@ def _options(arguments: Arguments, now_us: int) -> RunOptions:
         raise UsageError(
             f"--since: {arguments.since} is not before --until {arguments.until}; no line can be between them"
         )
+    shown = checked_timezone(arguments.display_timezone, "--display-timezone")
     return RunOptions(
         query=query,
         files=files or ("-",),
@@ -126,6 +127,7 @@ def _options(arguments: Arguments, now_us: int) -> RunOptions:
         memory_max=memory(arguments.memory_max),
         timezone=zone,
         parameters=values_of(arguments.param),
+        days_of="" if shown == "UTC" else shown,
         lateness_us=duration("--lateness", arguments.lateness),
         emit_us=duration("--emit", arguments.emit, least="10ms") or EMIT_US,
     )

@@ -103,7 +103,7 @@ class Arguments(NamedTuple):
         str, Option("For log times without a zone, and for --since and --until.", ("--timezone",), "TZ")
     ] = "UTC"
     display_timezone: Annotated[
-        str, Option("For times in the result, with their offset.", ("--display-timezone",), "TZ")
+        str, Option("For times in the result, and windows of days.", ("--display-timezone",), "TZ")
     ] = "UTC"
     meta: Annotated[bool, Option("Add status, revision and line counters to each row.", ("--meta",))] = False
     color: Annotated[Color, Option("Colours and styles.", ("--color",))] = Color.auto

@@ -24,6 +24,7 @@ from elf.agent.run.plan_cache import compiled
 from elf.agent.work.feed import Feed, columns_for
 from elf.agent.work.worker import CUT_FACTOR, Worker
 from elf.cbt.budget import Budget
+from elf.errors import UsageError
 from elf.jobmaster.plan.plan import Plan
 from elf.jobmaster.values.sql_types import SqlType
 from elf.jobmaster.windows.panes import Panes
@@ -33,12 +34,14 @@ from elf.jobmaster.windows.windows import Published, Publisher, bounded
 MEMORY_MAX = 256 << 20
 INTERRUPTED = "interrupted; what was read up to there follows"
 EMIT_US = 250_000
+DAY_US = 86_400_000_000
 STORE_BYTES = 16 << 20
 """Bytes that a lake sink gathers before it writes: the writer's process holds all of them."""
 
 
 class RunOptions(msgspec.Struct, frozen=True):
-    """What to run. lateness_us, emit_us: of a live run, as of a job; without a lateness that of the formats."""
+    """What to run. days_of: the time zone whose days windows of whole days are. lateness_us, emit_us: of a live run, as of a job;
+    without a lateness that of the formats."""
 
     query: str
     files: tuple[str, ...]
@@ -48,6 +51,7 @@ class RunOptions(msgspec.Struct, frozen=True):
     memory_max: int = MEMORY_MAX
     timezone: str = "UTC"
     job: str = "run"
+    days_of: str = ""
     lateness_us: int | None = None
     emit_us: int = EMIT_US
     parameters: Mapping[str, str] = msgspec.field(default_factory=dict)
@@ -170,6 +174,7 @@ def run(
     blocks = inputs.read(paths, notices=notices, lost=lost)
     first = next(blocks, None)  # only one: each block is a view that is valid until the next one is read
     plan = compile_plan(options, formats.schema(_heads(paths, first)))
+    check_lakes(plan, sinks)
     reading = time.monotonic()
     shot = OneShot(options, plan, formats)
     total = inputs.total_bytes(paths)
@@ -202,7 +207,17 @@ def _heads(paths: Sequence[inputs.Input], first: Block | None) -> dict[str, byte
 
 def compile_plan(options: RunOptions, schema: Mapping[str, SqlType]) -> Plan:
     """The plan of the query. Its FROM is any name: with one set of files there is one source."""
-    return compiled(options.query, {"access": schema}, options.parameters)
+    plan = compiled(options.query, {"access": schema}, options.parameters)
+    spec = plan.window
+    if not options.days_of or spec is None or spec.size_us % DAY_US or spec.slide_us % DAY_US:
+        return plan
+    return replace(plan, window=replace(spec, zone=options.days_of))
+
+
+def check_lakes(plan: Plan, sinks: Sequence[Sink]) -> None:
+    """Raises UsageError for a lake that would get days of a time zone."""
+    if plan.window is not None and plan.window.zone and any(sink.wants_state for sink in sinks):
+        raise UsageError("--display-timezone: a lake has windows of days in UTC; leave it out, or the lake")
 
 
 def deliver(
@@ -223,7 +238,7 @@ def deliver(
     elif stores:
         _store(publisher, panes, budget, stores)
     for window in bounded(publisher, panes):
-        if (before := published.get(window.start or 0)) is not None:
+        if (before := published.get(publisher.key(window))) is not None:
             window = replace(window, revision=(*window.revision[:2], before.n + 1))
         put(sinks, replace(window, status=INCOMPLETE, agents_reporting=0) if lost.what else window)
     for sink in sinks:

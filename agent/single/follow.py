@@ -17,7 +17,16 @@ from elf.agent.files.stream import Stream
 from elf.agent.formats.choice import FormatChoice
 from elf.agent.formats.fields import LATENESS_MAX_US
 from elf.agent.host.allocator import resident_bytes
-from elf.agent.run.engine import INTERRUPTED, Lost, Progress, RunOptions, Summary, compile_plan, deliver
+from elf.agent.run.engine import (
+    INTERRUPTED,
+    Lost,
+    Progress,
+    RunOptions,
+    Summary,
+    check_lakes,
+    compile_plan,
+    deliver,
+)
 from elf.agent.single.live import Live
 from elf.agent.single.live_job import JobOptions, LiveJob, first_epoch
 from elf.agent.single.live_source import QUIET_US, Input, LiveSource, wire
@@ -72,6 +81,7 @@ def follow(
     formats = FormatChoice(options.format, notices, lenient=True, head=lambda block: source.head(block.file))
     heads = {"access": source.head()}
     plan = compile_plan(options, formats.schema(heads))
+    check_lakes(plan, sinks)
     if plan.window is None and any(sink.wants_state for sink in sinks):
         raise UsageError(
             "--sink parquet with --follow needs GROUP BY window(time, …): without one nothing is ever final"
@@ -113,6 +123,7 @@ def follow_stream(
         head=lambda block: stream.head(block.file),
     )
     plan = compile_plan(options, formats.schema(heads))
+    check_lakes(plan, sinks)
     run = _Run(options, sinks, stream, formats, plan, heads, StreamSource)
     source = run.source
     assert isinstance(source, StreamSource)
