@@ -107,7 +107,7 @@ def follow_stream(
     on_lost: Notices = lambda _: None,
     stop: Event | None = None,
 ) -> Summary:
-    """`elf run` on a pipe: one job over descriptor 0 until it ends, or until `stop`.
+    """`elf run` on a pipe: one job over descriptor 0 until it ends, as it has to soon after `stop` is set.
 
     As `elf.agent.run.engine.run` when the pipe ends without having been live; otherwise windows become final as lines come, and
     the rest at the end.
@@ -138,7 +138,9 @@ def follow_stream(
 
     try:
         live = run.live(notices, on_progress)
-        live.run(stop, until=is_over)
+        live.run(
+            Event(), until=is_over
+        )  # not until `stop`, which ends the pipe: lines that have come are read
         if source.is_live and plan.window is not None:
             if not (stop.is_set() or lost.what):
                 run.job.windows.advance(FOREVER_US)
