@@ -277,6 +277,7 @@ def report(
             show_default="table on a terminal, else json",
         ),
     ] = None,
+    display_timezone: Annotated[str, RUN["display_timezone"]] = "UTC",
 ) -> None:
     """Report on a lake with Spark.
 
@@ -284,7 +285,7 @@ def report(
     """
     from elf.agent.commands.report import report_command
 
-    report_command(lake, sql, param or (), every, master, output)
+    report_command(lake, sql, param or (), every, master, output, display_timezone)
 
 
 @app.command()

@@ -16,7 +16,7 @@ MEMORY_MIN = 1 << 20
 """A smaller number is probably a forgotten unit: the run would spill every few lines."""
 
 
-def checked_timezone(name: str) -> str:
+def checked_timezone(name: str, flag: str = "--timezone") -> str:
     """The name of a time zone that exists. Raises `UsageError`."""
     if name == "UTC":
         return name
@@ -25,7 +25,7 @@ def checked_timezone(name: str) -> str:
     try:
         return ZoneInfo(name).key
     except (KeyError, ValueError, OSError) as error:
-        raise UsageError(f'--timezone: expected a name like "Europe/Berlin", found {name!r}') from error
+        raise UsageError(f'{flag}: expected a name like "Europe/Berlin", found {name!r}') from error
 
 
 def report_query(name: str) -> str:

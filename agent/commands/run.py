@@ -30,6 +30,7 @@ from elf.agent.run.engine import run as run_engine
 from elf.agent.run.progress import ProgressBar, count
 from elf.errors import UsageError
 from elf.jobmaster.windows.result import HeadedSink, PaneState, Sink, Window
+from elf.sinks.console.cells import show_in
 from elf.sinks.console.terminal import new_console
 
 
@@ -42,6 +43,7 @@ def run_command(arguments: Arguments) -> int:
     if options.memory_max >= KEEP_FROM:
         keep_freed_memory()
     bar = ProgressBar(time.monotonic)
+    show_in(arguments.display_timezone)
     opened = _sinks(arguments, is_live=is_live)
     sinks = [sink if sink.wants_state else _AfterBar(sink, bar) for sink in opened]
     show = _shower(bar) if not (arguments.quiet or is_live) else None
@@ -110,6 +112,7 @@ def _options(arguments: Arguments, now_us: int) -> RunOptions:
         raise UsageError("no file to read; name one, or - for stdin")
     zone = checked_timezone(arguments.timezone)
     since, until = bounds_of(arguments.since, arguments.until, now_us, zone)
+    shown = checked_timezone(arguments.display_timezone, "--display-timezone")
     return RunOptions(
         query=query,
         files=files or ("-",),
@@ -119,6 +122,7 @@ def _options(arguments: Arguments, now_us: int) -> RunOptions:
         memory_max=memory(arguments.memory_max),
         timezone=zone,
         parameters=values_of(arguments.param),
+        days_of="" if shown == "UTC" else shown,
         lateness_us=duration("--lateness", arguments.lateness),
         emit_us=duration("--emit", arguments.emit, least="10ms") or EMIT_US,
     )

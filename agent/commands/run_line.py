@@ -102,6 +102,9 @@ class Arguments(NamedTuple):
     timezone: Annotated[
         str, Option("For log times without a zone, and for --since and --until.", ("--timezone",), "TZ")
     ] = "UTC"
+    display_timezone: Annotated[
+        str, Option("For times in the result, and windows of days.", ("--display-timezone",), "TZ")
+    ] = "UTC"
     meta: Annotated[bool, Option("Add status, revision and line counters to each row.", ("--meta",))] = False
     color: Annotated[Color, Option("Colours and styles.", ("--color",))] = Color.auto
     quiet: Annotated[bool, Option("No notices, progress or summary.", ("--quiet", "-q"))] = False
@@ -143,7 +146,7 @@ def read(argv: Sequence[str]) -> Arguments | None:
     places: list[str] = []
     words = iter(argv[1:])
     for word in words:
-        name, equals, value = word.partition("=")
+        name, equals, value = word.partition("=") if word.startswith("--") else (word, "", "")
         if word == "--":
             places += words
         elif not word.startswith("-") or word == "-":

@@ -38,12 +38,14 @@ if TYPE_CHECKING:
 MEMORY_MAX = 256 << 20
 INTERRUPTED = "interrupted; what was read up to there follows"
 EMIT_US = 250_000
+DAY_US = 86_400_000_000
 STORE_BYTES = 16 << 20
 """Bytes that a lake sink gathers before it writes: the writer's process holds all of them."""
 
 
 class RunOptions(msgspec.Struct, frozen=True):
-    """What to run. lateness_us, emit_us: of a live run, as of a job; without a lateness that of the formats."""
+    """What to run. days_of: the time zone whose days windows of whole days are. lateness_us, emit_us: of a live run, as of a job;
+    without a lateness that of the formats."""
 
     query: str
     files: tuple[str, ...]
@@ -53,6 +55,7 @@ class RunOptions(msgspec.Struct, frozen=True):
     memory_max: int = MEMORY_MAX
     timezone: str = "UTC"
     job: str = "run"
+    days_of: str = ""
     lateness_us: int | None = None
     emit_us: int = EMIT_US
     parameters: Mapping[str, str] = msgspec.field(default_factory=dict)
@@ -222,6 +225,7 @@ def run(
     plan = compile_plan(options, formats.schema(_heads(paths, first)))
     for note in formats.notes(column.name for column in plan.columns):
         notices(note)
+    check_lakes(plan, sinks)
     reading = time.monotonic()
     shot = _new_shot(options, plan, formats, sinks)
     total = inputs.total_bytes(paths)
@@ -294,7 +298,21 @@ def put_last(shot: RowShot, sinks: Sequence[Sink], lost: Lost) -> None:
 
 def compile_plan(options: RunOptions, schema: Mapping[str, SqlType]) -> Plan | RowPlan:
     """The plan of the query. With one set of files there is one source, `access`."""
-    return compiled(options.query, {"access": schema}, options.parameters)
+    plan = compiled(options.query, {"access": schema}, options.parameters)
+    if isinstance(plan, RowPlan):
+        return plan
+    spec = plan.window
+    if not options.days_of or spec is None or spec.size_us % DAY_US or spec.slide_us % DAY_US:
+        return plan
+    return replace(plan, window=replace(spec, zone=options.days_of))
+
+
+def check_lakes(plan: Plan | RowPlan, sinks: Sequence[Sink]) -> None:
+    """Raises UsageError for a lake that would get days of a time zone."""
+    if isinstance(plan, RowPlan) or plan.window is None:
+        return
+    if plan.window.zone and any(sink.wants_state for sink in sinks):
+        raise UsageError("--display-timezone: a lake has windows of days in UTC; leave it out, or the lake")
 
 
 def deliver(
@@ -307,7 +325,8 @@ def deliver(
     published: Mapping[int, Published] = {},
 ) -> None:
     """Give the windows of a complete input to the sinks: all final, or, if input is missing, none, since its lines may be of any
-    time. The panes are removed. noted: adds what a window has to say. published: the windows, by their start, of which sinks have an open revision."""
+    time. The panes are removed. noted: adds the counts of values that did not convert. published: the windows, by their start, of
+    which sinks have an open revision."""
     stores = [cast(StateSink, sink) for sink in sinks if sink.wants_state]
     if stores and lost.what:
         lost.tell(
@@ -316,7 +335,7 @@ def deliver(
     elif stores:
         _store(publisher, panes, budget, stores)
     for window in map(noted, bounded(publisher, panes)):
-        if (before := published.get(window.start or 0)) is not None:
+        if (before := published.get(publisher.key(window))) is not None:
             window = replace(window, revision=(*window.revision[:2], before.n + 1))
         put(sinks, replace(window, status=INCOMPLETE, agents_reporting=0) if lost.what else window)
     for sink in sinks:

@@ -89,6 +89,10 @@ class Matches:
         out[~rejected] = self.within & ~self.rows if invert else self.rows
         return out | rejected if invert and self._bounds is None else out
 
+    def pane_of(self, time_us: int) -> int:
+        """All lines are in one pane."""
+        return 0
+
     def count_rejects_at(self, time_us: int, rejects: int) -> None:
         """Does nothing: the feed counts rejected lines."""
 

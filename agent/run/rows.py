@@ -111,6 +111,10 @@ class RowReader:
         copies: dict[int, Texts] = {}
         return [_cell(evaluate(each, columns, rows, self.cache).full(rows), copies) for each in expressions]
 
+    def pane_of(self, time_us: int) -> int:
+        """All lines are in one pane."""
+        return 0
+
     def count_rejects_at(self, time_us: int, rejects: int) -> None:
         """Does nothing: the feed counts rejected lines, and no window needs them."""
 

@@ -17,7 +17,16 @@ from elf.agent.files.stream import Stream
 from elf.agent.formats.choice import FormatChoice
 from elf.agent.formats.fields import LATENESS_MAX_US
 from elf.agent.host.allocator import resident_bytes
-from elf.agent.run.engine import INTERRUPTED, Lost, Progress, RunOptions, Summary, compile_plan, deliver
+from elf.agent.run.engine import (
+    INTERRUPTED,
+    Lost,
+    Progress,
+    RunOptions,
+    Summary,
+    check_lakes,
+    compile_plan,
+    deliver,
+)
 from elf.agent.single.live import Live
 from elf.agent.single.live_job import JobOptions, LiveJob, first_epoch
 from elf.agent.single.live_source import QUIET_US, Input, LiveSource, wire
@@ -74,6 +83,7 @@ def follow(
     plan = compile_plan(options, formats.schema(heads))
     for note in formats.notes(column.name for column in plan.columns):
         notices(note)
+    check_lakes(plan, sinks)
     if isinstance(plan, RowPlan):
         from elf.agent.single.live_rows import follow_rows
 
@@ -106,7 +116,7 @@ def follow_stream(
     on_lost: Notices = lambda _: None,
     stop: Event | None = None,
 ) -> Summary:
-    """`elf run` on a pipe: one job over descriptor 0 until it ends, or until `stop`.
+    """`elf run` on a pipe: one job over descriptor 0 until it ends, as it has to soon after `stop` is set.
 
     As `elf.agent.run.engine.run` when the pipe ends without having been live; otherwise windows become final as lines come, and
     the rest at the end.
@@ -124,6 +134,7 @@ def follow_stream(
     plan = compile_plan(options, formats.schema(heads))
     for note in formats.notes(column.name for column in plan.columns):
         notices(note)
+    check_lakes(plan, sinks)
     if isinstance(plan, RowPlan):
         from elf.agent.single.live_rows import follow_rows
 
@@ -153,7 +164,9 @@ def follow_stream(
 
     try:
         live = run.live(notices, on_progress)
-        live.run(stop, until=is_over)
+        live.run(
+            Event(), until=is_over
+        )  # not until `stop`, which ends the pipe: lines that have come are read
         if source.is_live and plan.window is not None:
             if not (stop.is_set() or lost.what):
                 run.job.windows.advance(FOREVER_US)

@@ -95,6 +95,15 @@ class LiveJob:
         """Whether a sink takes windows; a lake takes only the states of panes."""
         return bool(self._streams)
 
+    @property
+    def reached_us(self) -> int | None:
+        """The watermark of its windows."""
+        at, clock = (
+            self.windows.watermark_us,
+            self.plan.window.clock if self.plan.window is not None else None,
+        )
+        return at if at is None or clock is None else clock.utc_of(at)
+
     def has_news(self) -> bool:
         """Whether a publication would have anything new."""
         return self.windows.has_news() or self.worker.has_rows()
@@ -120,7 +129,8 @@ class LiveJob:
         """Cut, then put due windows into the sinks. Returns how many they took. An OSError from a sink propagates."""
         self.cut()
         if watermark_us is not None:
-            self.windows.advance(watermark_us)
+            clock = self.plan.window.clock if self.plan.window is not None else None
+            self.windows.advance(watermark_us if clock is None else clock.local_of(watermark_us))
         if not self.is_watched:
             self.windows.pass_due()
             return 0
@@ -129,7 +139,7 @@ class LiveJob:
             try:
                 self._put(window)
             except OSError:
-                self.windows.publish_again(window.start)
+                self.windows.publish_again(None if window.start is None else self.publisher.key(window))
                 raise
             count += 1
         return count

@@ -141,7 +141,7 @@ class LiveSource:
         now_us = now.wall_us
         retained = [job.windows.retained_us for job in self.jobs]
         # Lines that are too late count in the current pane, even if the clock has moved it on since the last line.
-        latest = [self.feed.time_max, *(job.windows.watermark_us for job in self.jobs)]
+        latest = [self.feed.time_max, *(job.reached_us for job in self.jobs)]
         late_us = max((time for time in latest if time is not None), default=now_us)
         self.feed.take(block, now_us=now_us, retained_us=retained, late_us=late_us)
         self._last_line_s, self._path = now.steady_s, block.path

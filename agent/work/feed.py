@@ -113,6 +113,8 @@ class Reader(Protocol):
     ) -> None:
         """See `elf.agent.work.worker.Worker`, as for the other methods."""
 
+    def pane_of(self, time_us: int) -> int: ...
+
     def count_rejects_at(self, time_us: int, rejects: int) -> None: ...
 
     def forget(self) -> None: ...
@@ -188,7 +190,7 @@ class Feed:
             if all(each is not worker for each in self._workers):
                 continue  # another worker's failure left it out meanwhile
             try:
-                before = _retained(rejected_at, retained, late_us)
+                before = _retained(worker, rejected_at, retained, late_us)
                 _count_too_long(worker, before, too_long)
                 mine = batch if worker.plan.window is None else timed
                 worker.add(complete(mine, worker), pane_before=before, retained_us=retained, late_us=late_us)
@@ -262,9 +264,9 @@ def without_untimed(batch: Batch) -> Batch:
     return msgspec.structs.replace(batch, reject_rows=batch.reject_rows[batch.reject_rows > 0])
 
 
-def _retained(time_us: int | None, retained_us: int | None, late_us: int) -> int | None:
+def _retained(worker: Reader, time_us: int | None, retained_us: int | None, late_us: int) -> int | None:
     """The time at which rejects are counted; `late_us` for a dropped pane, which must not return without its groups."""
-    if time_us is None or retained_us is None or time_us >= retained_us:
+    if time_us is None or retained_us is None or worker.pane_of(time_us) >= retained_us:
         return time_us
     return late_us
 

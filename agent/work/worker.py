@@ -61,6 +61,7 @@ class Worker:
         self.plan = plan
         self.cache = Cache()
         self._pane_us = plan.window.pane_us if plan.window else 0
+        self._clock = plan.window.clock if plan.window else None
         self._groups = Front(len(plan.keys), group_ops(plan))
         self._lines = Front(0, LINE_OPS)
         self._families = [_member_front(family) for family in plan.families]
@@ -116,9 +117,13 @@ class Worker:
         if not self._pane_us:
             return 0
         times = batch.columns["time"].values
+        if self._clock is not None:
+            times = self._clock.local(times)
         return np.asarray(times - times % self._pane_us, dtype=np.int64)
 
-    def _pane_of(self, time_us: int) -> int:
+    def pane_of(self, time_us: int) -> int:
+        if self._clock is not None:
+            time_us = self._clock.local_of(time_us)
         return time_us - time_us % self._pane_us if self._pane_us else 0
 
     def _count_lines(
@@ -134,7 +139,7 @@ class Worker:
         if retained_us is not None and isinstance(panes, np.ndarray):
             late = panes < retained_us
             if late.any():
-                panes = np.where(late, self._pane_of(late_us), panes)
+                panes = np.where(late, self.pane_of(late_us), panes)
             else:
                 late = None
         if batch.rows:
@@ -169,7 +174,7 @@ class Worker:
         else:
             where = np.where(
                 before < 0,
-                self._pane_of(pane_before),
+                self.pane_of(pane_before),
                 panes[np.maximum(before, 0)] if len(panes) else 0,
             )
         slots = self._lines.slots(where, [])
@@ -180,7 +185,7 @@ class Worker:
         """Count rejects in the pane of that event time, in microseconds."""
         if not rejects:
             return
-        slots = self._lines.slots(np.full(rejects, self._pane_of(time_us), dtype=np.int64), [])
+        slots = self._lines.slots(np.full(rejects, self.pane_of(time_us), dtype=np.int64), [])
         self._lines.count(READ, slots)
         self._lines.count(REJECTED, slots)
 

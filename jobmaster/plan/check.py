@@ -102,6 +102,8 @@ def aggregate_type(function: str, type: SqlType, many: bool = False) -> SqlType:
 def window_problem(window: WindowSpec) -> str:
     if window.size_us <= 0 or window.slide_us <= 0:
         return "a window's size and slide must be above zero"
+    if window.zone:
+        return "windows by the calendar of a time zone are of elf run only"
     if window.slide_us > window.size_us:
         return "the slide is longer than the window, so lines between windows would be lost"
     if window.size_us > SIZE_US_MAX:

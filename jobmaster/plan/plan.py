@@ -14,10 +14,14 @@ from __future__ import annotations
 
 from enum import Enum
 from math import gcd
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from elf.jobmaster.values.sql_types import SqlType
+
+if TYPE_CHECKING:
+    from elf.jobmaster.values.zones import Zone
 
 
 class Literal(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="node", tag="literal"):
@@ -55,15 +59,28 @@ class Call(msgspec.Struct, frozen=True, tag_field="node", tag="call"):
 Expression = Literal | Column | Call
 
 
-class WindowSpec(msgspec.Struct, frozen=True):
-    """Event-time windows [start, start + size), starts at the multiples of slide. Microseconds; slide == size: tumbling."""
+class WindowSpec(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Event-time windows [start, start + size), starts at the multiples of slide. Microseconds; slide == size: tumbling.
+
+    zone: windows of whole days by the calendar of that time zone, so that a day may have 23 or 25 hours. Panes and starts are
+    then local times; results have UTC. Of `elf run` only: no plan that travels has one.
+    """
 
     size_us: int
     slide_us: int
+    zone: str = ""
 
     @property
     def pane_us(self) -> int:
         return gcd(self.size_us, self.slide_us)
+
+    @property
+    def clock(self) -> Zone | None:
+        if not self.zone:
+            return None
+        from elf.jobmaster.values.zones import zone_named
+
+        return zone_named(self.zone)
 
 
 class Reduce(Enum):

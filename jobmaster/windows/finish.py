@@ -105,8 +105,9 @@ class Finisher:
         for i, aggregate in enumerate(plan.aggregates):
             names[f"#a{i}"] = self._aggregate(aggregate, groups, members)
         if plan.window is not None:
-            names["#window_start"] = Vector(TIMESTAMP, groups.pane)
-            names["#window_end"] = Vector(TIMESTAMP, groups.pane + plan.window.size_us)
+            bounds, clock = [groups.pane, groups.pane + plan.window.size_us], plan.window.clock
+            start, end = bounds if clock is None else map(clock.utc, bounds)
+            names["#window_start"], names["#window_end"] = Vector(TIMESTAMP, start), Vector(TIMESTAMP, end)
         return names
 
     def _ranks(self, starts: NDArray[np.int64], order: Sequence[Vector]) -> NDArray[np.intp] | None:

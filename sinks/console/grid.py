@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 from elf.jobmaster.windows.result import ColumnInfo
-from elf.sinks.console.cells import escape, iso, json_text, moment, number
+from elf.sinks.console.cells import escape, is_utc, iso, json_text, moment, number
 
 GAP = "  "
 NARROWEST = 8
@@ -81,7 +81,8 @@ def _shown(value: Any) -> str:
 
 
 def span(start: int, end: int) -> str:
-    """A window's bounds for people: `2015-05-17 10:00 – 11:00`; the second date only if it differs."""
+    """A window's bounds for people: `2015-05-17 10:00 – 11:00`; the second date only if it differs. Outside of UTC with the
+    offset, once if both have the same."""
     first, last = moment(start), moment(end)
     if first is None or last is None:
         return f"{iso(start)} – {iso(end)}"
@@ -94,7 +95,8 @@ def span(start: int, end: int) -> str:
     to = last.time().isoformat(clock)
     if first.date() != last.date():
         to = f"{last.date()} {to}"
-    return f"{first.date()} {first.time().isoformat(clock)} – {to}"
+    was, now = ("" if is_utc() else " " + at.isoformat(timespec="minutes")[16:] for at in (first, last))
+    return f"{first.date()} {first.time().isoformat(clock)}{was if was != now else ''} – {to}{now}"
 
 
 class Grid:

@@ -46,7 +46,7 @@ class RowStream(ABC):
     def put(self, window: Window) -> None:
         if window.status == INCOMPLETE:
             self._meta = True  # without it, the rows would pass for those of whole windows
-        if self._empties and window.status != "open" and not len(window.rows):
+        if self._empties and window.start is not None and window.status != "open" and not len(window.rows):
             if self._changes.is_new(window):
                 self.put_empty(window)
             return

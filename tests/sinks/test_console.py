@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from elf.jobmaster.windows.result import ColumnInfo, Lines, Sink, StreamClosed, Window
-from elf.sinks.console.cells import Changes, escape, iso
+from elf.sinks.console.cells import Changes, escape, iso, show_in
 from elf.sinks.console.console import Table
 from elf.sinks.console.csv import META, Csv
 from elf.sinks.console.grid import Grid, cut, places, span, table
@@ -432,6 +433,61 @@ class TestLive:
             "1970-01-01T00:00:00Z     7",
             "1970-01-01T00:00:10Z        no rows",
         ]
+
+
+@pytest.fixture
+def berlin() -> Iterator[None]:
+    show_in("Europe/Berlin")
+    yield
+    show_in("UTC")
+
+
+@pytest.mark.usefixtures("berlin")
+class TestZone:
+    """The clock goes back on 2015-10-25 from 03:00 +02:00 to 02:00 +01:00, and forth on 2015-03-29."""
+
+    COLUMNS = (ColumnInfo("window", WINDOW), ColumnInfo("at", "timestamp"))
+    AUTUMN = 1_445_731_200_000_000  # 2015-10-25T00:00:00Z
+    SPRING = 1_427_587_200_000_000  # 2015-03-29T00:00:00Z
+    HOUR = 3_600_000_000
+
+    def of(self, start: int, end: int) -> Window:
+        made = window([((start, end), start + 1)], columns=self.COLUMNS)
+        return replace(made, start=start, end=end, is_single=True)
+
+    def test_the_repeated_hour_has_two_offsets(self) -> None:
+        hours = [self.of(self.AUTUMN + n * self.HOUR, self.AUTUMN + (n + 1) * self.HOUR) for n in range(2)]
+        assert as_json(hours) == [
+            {
+                "window": {"start": "2015-10-25T02:00:00+02:00", "end": "2015-10-25T02:00:00+01:00"},
+                "at": "2015-10-25T02:00:00.000001+02:00",
+            },
+            {
+                "window": {"start": "2015-10-25T02:00:00+01:00", "end": "2015-10-25T03:00:00+01:00"},
+                "at": "2015-10-25T02:00:00.000001+01:00",
+            },
+        ]
+        assert as_csv(hours).splitlines()[1:] == [
+            "2015-10-25T02:00:00+02:00,2015-10-25T02:00:00+01:00,2015-10-25T02:00:00.000001+02:00",
+            "2015-10-25T02:00:00+01:00,2015-10-25T03:00:00+01:00,2015-10-25T02:00:00.000001+01:00",
+        ]
+        assert [line.partition("  2015")[0].rstrip() for line in as_table(hours).splitlines()[1:]] == [
+            "2015-10-25 02:00 +02:00 – 02:00 +01:00",
+            "2015-10-25 02:00 – 03:00 +01:00",
+        ]
+
+    def test_days_of_23_and_25_hours(self) -> None:
+        day = 24 * self.HOUR
+        assert span(self.AUTUMN - 2 * self.HOUR, self.AUTUMN + 23 * self.HOUR) == (
+            "2015-10-25 00:00 +02:00 – 2015-10-26 00:00 +01:00"
+        )
+        assert span(self.SPRING - self.HOUR, self.SPRING + 22 * self.HOUR) == (
+            "2015-03-29 00:00 +01:00 – 2015-03-30 00:00 +02:00"
+        )
+        assert span(self.SPRING + day, self.SPRING + 2 * day) == "2015-03-30 02:00 – 2015-03-31 02:00 +02:00"
+
+    def test_beyond_the_calendar(self) -> None:
+        assert iso(253_402_300_800_000_000) == "10000-01-01T00:00:00.000000Z"
 
 
 class TestGrid:

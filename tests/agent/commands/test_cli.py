@@ -108,6 +108,14 @@ class TestUsage:
             (["run", "-F", "/dev/null", "x"], "elf: --file: /dev/null: is empty"),
             (["run", "-F", "q", "--report", "paths"], "elf: --report and --file are both given; leave one"),
             (["run", QUERY, "x", "--lateness", "5s"], "elf: --lateness: is for live logs; give --follow"),
+            (
+                ["run", QUERY, "x", "--display-timezone", "X/Y"],
+                "elf: --display-timezone: expected a name like",
+            ),
+            (
+                ["report", "x", "--output", "html:y", "--display-timezone", "Asia/Tokyo"],
+                "elf: --display-timezone: ",
+            ),
             (["run", QUERY, "x", "--open"], "elf: --open: is for live logs; give --follow"),
             (["run", QUERY, "x", "-f", "--lateness", "5"], "elf: --lateness: expected a duration like"),
             (["run", QUERY, "x", "-f", "--emit", "1ms"], "elf: --emit: expected at least 10ms, found '1ms'"),
@@ -197,6 +205,18 @@ class TestRun:
             "  2915-05-17T10:05:00.000000Z",
             "  ^",
         ]
+
+    def test_times_in_another_zone(self, capfd: pytest.CaptureFixture[str], log: Path) -> None:
+        query = "SELECT window, min(time) AS first FROM access GROUP BY window(time, '1 day')"
+        code, out, _ = elf(capfd, "run", "-q", "--display-timezone", "Europe/Berlin", query, log)
+        assert (code, json.loads(out)) == (
+            0,
+            {
+                "window": {"start": "2015-05-17T00:00:00+02:00", "end": "2015-05-18T00:00:00+02:00"},
+                "first": "2015-05-17T12:05:00+02:00",
+            },
+        )
+        assert "2015-05-17T10:05:00Z" in elf(capfd, "run", "-q", query, log)[1]
 
     def test_csv_without_rows_has_a_header(
         self, capfd: pytest.CaptureFixture[str], log: Path, tmp_path: Path

@@ -141,7 +141,7 @@ def test_what_does_not_convert_is_counted_by_window_and_column(tmp_path: Path) -
     assert json.loads(meta_json(sink.windows[2]))["not_converted"] == {"ms": 8}
     assert "not_converted" not in json.loads(meta_json(sink.windows[0]))
     since = RunOptions(query, (str(log),), since_us=sink.windows[3].start)
-    assert run(since, [Kept()]).lost == {"ms": 7}
+    assert run(since, [Kept()]).not_converted == {"ms": 7}
     account = _account(read(str(log), "auto", 1, "UTC"), "auto", Style(False))
     assert "15 values of ms did not convert to bigint: NULL" in account
     assert sum("'slow' in {" in line for line in account) == 3

@@ -169,3 +169,13 @@ def test_an_empty_window_in_csv_has_its_bounds_only() -> None:
     sink.put(empty)
     sink.put(empty)  # again: no further effect
     assert out.getvalue() == (b"window_start,window_end,n\n2015-05-17T00:00:00Z,2015-05-17T00:01:00Z,\n")
+
+
+def test_nothing_is_no_record_without_windows() -> None:
+    query = "SELECT status, count(*) AS n FROM access GROUP BY status"
+    plan = compile_plan(RunOptions(query, ("-",)), FormatChoice("combined", print).schema({}))
+    assert isinstance(plan, Plan)
+    job = LiveJob("run", plan, JobOptions(), [], Budget(1 << 28), 0)
+    out = io.BytesIO()
+    JsonLines(out, empties=True).put(job.publisher.window(None, [], Lines(), "final", (0, 0, 1)))
+    assert out.getvalue() == b""
