@@ -90,8 +90,6 @@ _GRAMMAR = frozenset(
         "within",
         "asc",
         "desc",
-        "first",
-        "last",
         "nulls",
         "position",
         "overlay",
@@ -161,21 +159,27 @@ def parse(sql: str) -> Node:
         _check_statement(sql, tokens)
         _check_nesting(sql, tokens)
         parsed = dialect.parser().parse(_rewritten(sql, tokens), sql)
-    except TokenError as error:
-        raise _unreadable(sql, error) from None
+    except TokenError:
+        raise _unreadable(sql) from None
     except ParseError as error:
         raise _syntax(sql, error) from None
     except (TypeError, ValueError, AttributeError, LookupError) as error:  # sqlglot's own, on odd texts
-        reason = " ".join(f"the text cannot be read as SQL: {error}"[:200].split())
-        raise QueryError(reason, line=1, column=1) from error
+        hint = "one SELECT … FROM … GROUP BY … is expected"
+        raise QueryError("the text cannot be read as SQL", line=1, column=1, hint=hint) from error
     except RecursionError:
         raise QueryError("the query is nested too deeply", hint="split the expression up") from None
+    if type(parsed[0]).__name__ == "Select" and not parsed[0].expressions:
+        fail(sql, parsed[0], "SELECT names nothing", "try SELECT count(*) FROM access")
     return parsed[0]
+
+
+def _is_string(token: Token) -> bool:
+    return getattr(token.token_type, "name", "") in ("STRING", "RAW_STRING")
 
 
 def _check_statement(sql: str, tokens: list[Token]) -> None:
     """Check that there is one statement, a query: sqlglot would write to stderr about others."""
-    texts = [token.text for token in tokens]
+    texts = ["" if _is_string(token) else token.text for token in tokens]
     while texts and texts[-1] == ";":
         texts.pop()
     if not texts:
@@ -254,8 +258,9 @@ def _is_plain_trim(tokens: list[Token], at: int) -> bool:
     if tokens[at].text.lower() != "trim":
         return False
     for token in tokens[at + 1 :]:
-        depth += (token.text == "(") - (token.text == ")")
-        if depth == 1 and token.text.upper() == "FROM":
+        text = "" if _is_string(token) else token.text.upper()
+        depth += (text == "(") - (text == ")")
+        if depth == 1 and text == "FROM":
             return False
         if depth == 0:
             break
@@ -291,14 +296,14 @@ def _check_nesting(sql: str, tokens: list[Token]) -> None:
             depth += 1
         elif token.token_type in (TokenType.R_PAREN, TokenType.END, TokenType.R_BRACKET):
             depth -= 1
-        run = run + 1 if token.text.upper() in _PREFIXES else 0
+        run = run + 1 if token.text.upper() in _PREFIXES and not _is_string(token) else 0
         if max(depth, run) > NESTING_MAX:
             line, column = position(sql, token.start)
             reason = f"the query is nested more than {NESTING_MAX} levels deep"
             raise QueryError(reason, line=line, column=column, hint="split the expression up")
 
 
-def _unreadable(sql: str, error: Exception) -> QueryError:
+def _unreadable(sql: str) -> QueryError:
     offset, end = 0, len(sql)
     while offset < end:
         whole = _CLOSED.match(sql, offset)
@@ -307,20 +312,27 @@ def _unreadable(sql: str, error: Exception) -> QueryError:
             reason = f"the text or comment that starts here with {sql[offset]} has no end"
             return QueryError(reason, line=line, column=column, hint="close it")
         offset = whole.end()
-    return QueryError(" ".join(str(error).split())[:200], line=1, column=1, hint="check quotes and comments")
+    return QueryError("the text cannot be read as SQL", line=1, column=1, hint="check quotes and comments")
+
+
+_SYNTAX = (
+    ("Expecting )", "a closing parenthesis is missing"),
+    ("Expecting (", "an opening parenthesis is missing"),
+    ("Expected table name", "the name of a source is missing"),
+    ("Required keyword", "an expression is missing after it"),
+    ("Expected END after CASE", "CASE has no END"),
+    ("after CAST", "CAST takes a value and a type: CAST(x AS INT)"),
+)
+"""How sqlglot's descriptions begin or end, and what a user is told instead."""
 
 
 def _syntax(sql: str, error: Any) -> QueryError:
-    """sqlglot's first error, on one line."""
+    """The place of sqlglot's first error, in words of our own."""
     first = error.errors[0] if error.errors else {}
-    text = str(first.get("description") or error).partition("\n")[0]
-    text = re.sub(r" ?(for )?<class '[\w.]*?(\w+)'>\.?", r" \1\2", text)
-    text = re.sub(r" but got <Token .*", "", text)
-    text = re.sub(
-        r"Required keyword: '\w+' missing for (\w+)", r"an expression is missing in \1", text
-    ).strip()
+    said = str(first.get("description") or error)
+    reason = next((ours for theirs, ours in _SYNTAX if theirs in said), "this cannot stand here")
     found = " ".join(str(first.get("highlight") or "").replace(CALL_MARK, "").split())[:60]
     line = int(first.get("line") or 0)
     column = max(1, int(first.get("col") or 0) - len(str(first.get("highlight") or "")) + 1) if line else 0
-    reason = f"syntax error{f' at {found!r}' if found else ''}: {text}"
+    reason = f"syntax error{f' at {found!r}' if found else ''}: {reason}"
     return QueryError(reason, line=line, column=column, hint="one SELECT … FROM … GROUP BY … is expected")

@@ -204,6 +204,8 @@ class Translator(ABC):
     def _in(self, node: Node) -> Term:
         if node.args.get("query") or node.args.get("unnest") or node.args.get("field"):
             self.fail(node, "IN takes a list of values", "subqueries are not supported")
+        if not node.expressions:
+            self.fail(node, "IN takes a list of values", "status IN (200, 404)")
         terms = [self.term(part) for part in [node.this, *node.expressions]]
         names = ", ".join(term.name for term in terms[1:])
         operands = types.unified([term.expression for term in terms])
@@ -270,7 +272,7 @@ class Translator(ABC):
         target, inner = type_named(node.args["to"]), self.term(node.this)
         value, trying = inner.expression, bool(node.args.get("safe"))
         name = f"{'TRY_CAST' if trying else 'CAST'}({inner.name} AS {str(target).upper()})"
-        if isinstance(value, Literal) and value.type == STRING and target == TIMESTAMP:
+        if isinstance(value, Literal) and value.type == STRING and target == TIMESTAMP and not trying:
             stamp = types.timestamp(value)
             if type(node).__name__ == "Cast" and isinstance(stamp, Literal):  # TIMESTAMP '…'
                 name = f"TIMESTAMP '{timestamp_text(int(stamp.value or 0))}'"
@@ -319,7 +321,7 @@ class Translator(ABC):
             self.fail(node, named(name, error.reason), error.hint)
 
     def _unknown(self, node: Node, name: str) -> NoReturn:
-        near = get_close_matches(name, [*SQL_FUNCTIONS, *AGGREGATES], n=1)
+        near = get_close_matches(name, [*SQL_FUNCTIONS, *AGGREGATES], n=1, cutoff=0.75)
         hint = INSTEAD.get(name) or (
             f"did you mean {near[0]}?" if near else "see the list of functions in docs/query.md"
         )
