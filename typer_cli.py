@@ -143,6 +143,18 @@ def formats(
 
 
 @app.command()
+def functions(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="A function, for what it does.")
+    ] = None,
+) -> None:
+    """List the functions of queries, or show one of them."""
+    from elf.agent.commands.functions import functions_command
+
+    functions_command(name)
+
+
+@app.command()
 def explain(
     query: Annotated[str | None, typer.Argument(metavar="[QUERY]", help="Spark SQL.")] = None,
     report: Annotated[str | None, typer.Option(metavar="NAME", help="A usual question, by name.")] = None,

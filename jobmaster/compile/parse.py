@@ -12,6 +12,7 @@ import re
 from typing import Any, NoReturn, TypeAlias
 
 from elf.errors import QueryError
+from elf.jobmaster.compile.interval import UNITS
 from elf.jobmaster.plan.check import PARAMETER_NAME
 
 Node: TypeAlias = Any
@@ -24,7 +25,8 @@ _PREFIXES = frozenset(("NOT", "!", "-", "+", "~"))
 _BEGINNINGS = frozenset(("SELECT", "FROM", "("))
 CALL_MARK = "$"
 PARAMETER_MARK = ":"
-"""The calls that sqlglot sees: `$name(…)` for functions, `$:name()` for parameters."""
+INTERVAL = "interval literal"
+"""The calls that sqlglot sees: `$name(…)` for functions, `$:name()` for parameters, `$interval literal('…')` for intervals."""
 
 # Words before a parenthesis that are not function names.
 _GRAMMAR = frozenset(
@@ -168,9 +170,10 @@ def parse(sql: str) -> Node:
         raise QueryError("the text cannot be read as SQL", line=1, column=1, hint=hint) from error
     except RecursionError:
         raise QueryError("the query is nested too deeply", hint="split the expression up") from None
-    if type(parsed[0]).__name__ == "Select" and not parsed[0].expressions:
-        fail(sql, parsed[0], "SELECT names nothing", "try SELECT count(*) FROM access")
-    return parsed[0]
+    statement: Node = parsed[0]
+    if type(statement).__name__ == "Select" and not statement.expressions:
+        fail(sql, statement, "SELECT names nothing", "try SELECT count(*) FROM access")
+    return statement
 
 
 def _is_string(token: Token) -> bool:
@@ -222,6 +225,13 @@ def _rewritten(sql: str, tokens: list[Token]) -> list[Token]:
             out.append(remade(after, TokenType.L_PAREN, "(", after.end))
             out.append(remade(after, TokenType.R_PAREN, ")", after.end))
             skip = at + 2
+        elif token.token_type == TokenType.INTERVAL and (length := _interval_after(sql, tokens, at)):
+            text, skip = length
+            last = tokens[skip - 1]
+            out.append(remade(token, TokenType.VAR, CALL_MARK + INTERVAL, token.end))
+            out.append(remade(last, TokenType.L_PAREN, "(", last.end))
+            out.append(remade(last, TokenType.STRING, text, last.end))
+            out.append(remade(last, TokenType.R_PAREN, ")", last.end))
         elif (
             token.token_type == TokenType.NUMBER
             and tokens[at + 1 : at + 2]
@@ -233,7 +243,7 @@ def _rewritten(sql: str, tokens: list[Token]) -> list[Token]:
         elif (
             called
             and name
-            and (token.text.lower() not in _GRAMMAR or _is_plain_trim(tokens, at))
+            and (token.text.lower() not in _GRAMMAR or _is_plain_trim(tokens, at) or _is_match(tokens, at))
             and before not in (TokenType.ALIAS, TokenType.DCOLON)
         ):
             out.append(remade(token, TokenType.VAR, CALL_MARK + token.text, token.end))
@@ -250,6 +260,65 @@ def _parameter_after(sql: str, tokens: list[Token], at: int) -> Token | None:
     if after is None or after.start != tokens[at].end + 1:
         return None
     return after if PARAMETER_NAME.fullmatch(sql[after.start : after.end + 1]) else None
+
+
+def _interval_after(sql: str, tokens: list[Token], at: int) -> tuple[str, int] | None:
+    """The text of `INTERVAL '5 minutes'`, `INTERVAL 5 MINUTES` or `INTERVAL '5' MINUTE`, and the index of the token after it."""
+    after = at + 1
+    sign = "-" if tokens[after : after + 1] and tokens[after].text == "-" else ""
+    after += len(sign)
+    if after >= len(tokens) or tokens[after].token_type.name not in ("STRING", "NUMBER"):
+        return None
+    is_text = _is_string(tokens[after])
+    text = sign + (_text_of(sql, tokens[after]) if is_text else tokens[after].text)
+    unit = tokens[after + 1].text.lower() if after + 1 < len(tokens) else ""
+    if unit in UNITS and not (tokens[after + 2 : after + 3] and tokens[after + 2].text.upper() == "TO"):
+        return f"{text} {unit}", after + 2
+    return (text, after + 1) if is_text and not sign and unit not in UNITS else None
+
+
+def _is_match(tokens: list[Token], at: int) -> bool:
+    """Whether `tokens[at]` is the function in `rlike(path, 'x')`, rather than the operator in `path RLIKE ('x')`."""
+    if tokens[at].text.lower() not in ("like", "ilike", "rlike", "regexp"):
+        return False
+    before = at - 1
+    while before >= 0 and tokens[before].text.upper() in ("NOT", "!"):
+        before -= 1
+    return before < 0 or (not _is_string(tokens[before]) and tokens[before].text.upper() in _BEFORE_OPERAND)
+
+
+_BEFORE_OPERAND = frozenset(
+    [
+        "(",
+        ",",
+        "=",
+        "==",
+        "<>",
+        "!=",
+        "<",
+        "<=",
+        ">",
+        ">=",
+        "<=>",
+        "+",
+        "-",
+        "*",
+        "/",
+        "%",
+        "||",
+        "AND",
+        "OR",
+        "WHERE",
+        "SELECT",
+        "HAVING",
+        "BY",
+        "WHEN",
+        "THEN",
+        "ELSE",
+        "CASE",
+        "DISTINCT",
+    ]
+)
 
 
 def _is_plain_trim(tokens: list[Token], at: int) -> bool:

@@ -177,7 +177,9 @@ class Select:
 
     def _group_item(self, node: Node) -> None:
         if type(node).__name__ == "Dot" and _calls(node.this) == "window":
-            node = node.this  # windows of one size begin at different times: their start or end means the window
+            node = (
+                node.this
+            )  # windows of one size begin at different times: their start or end means the window
         if _calls(node) == "window":
             spec = window_of(Rows(self.names, "GROUP BY"), node)
             if self.names.window not in (None, spec):

@@ -157,6 +157,11 @@ SCALARS: dict[str, list[str]] = {
         *("CAST(1.5 AS DECIMAL(5,3))", "CAST(flag AS INT)", "CAST(lower(path) AS INTEGER)"),
         *("CAST(upper(path) AS LONG)", "CAST(lower(path) AS NUMERIC(5))", "CAST(lower(path) AS DEC(5,1))"),
         *("CAST(lower(path) AS DECIMAL)", "try_cast(lower(path) AS DOUBLE)"),
+        *(
+            "try_cast('x' AS TIMESTAMP)",
+            "if(status = 404, CAST('NaN' AS DOUBLE), 1e0)",
+            "TRIM(BOTH ')' FROM path)",
+        ),
     ],
     "text": [
         *("lower(path)", "upper(path)", "lcase(path)", "ucase(path)", "trim(path)", "trim('x', path)"),
@@ -168,6 +173,55 @@ SCALARS: dict[str, list[str]] = {
         *("replace(path, 'a', 'b')", "regexp_extract(path, '(a)')", "regexp_extract(path, '(a)', 0)"),
         *("regexp_replace(path, 'a', 'b')", "parse_url(referer, 'HOST')", "parse_url(referer, 'QUERY', 'q')"),
         "lower(status)",
+    ],
+    "pieces": [
+        *("split(path, '/')[0]", "split(path, '/')[1]", "split(path, '/')[7]", "split(path, 'a|/', 2)[1]"),
+        *("element_at(split(path, '/'), 1)", "element_at(split(path, '/'), -1)", "get(split(query, '='), 0)"),
+        *("try_element_at(split(path, '/'), 3)", "split(status, '0')[0]", "split(path, '')[1]"),
+        *(
+            "substring_index(path, '/', 2)",
+            "substring_index(path, '/', -1)",
+            "substring_index(status, '0', 1)",
+        ),
+        *("concat_ws('-', path, status)", "concat_ws('-')", "concat_ws(path, 'a', NULL, query)"),
+        *(
+            "try_url_decode(path)",
+            "md5(path)",
+            "sha(path)",
+            "sha1(path)",
+            "sha2(path, 256)",
+            "sha2(query, 0)",
+        ),
+        *(
+            "crc32(path)",
+            "crc32(path) % 8",
+            "like(path, '/a%')",
+            "like(path, 'a!%%', '!')",
+            "ilike(path, 'A%')",
+        ),
+        *(
+            "rlike(path, '^/api')",
+            "regexp(path, 'x')",
+            "NOT rlike(path, 'a')",
+            "rlike(path, 'a') OR regexp(path, 'b')",
+        ),
+        *("path RLIKE ('^/')", "path NOT LIKE ('a')", "concat_ws('x', CAST(small AS STRING), 'y')"),
+    ],
+    "extremes": [
+        *(
+            "least(small, status)",
+            "greatest(status, 300)",
+            "least(request_time, 1)",
+            "greatest(ratio, request_time)",
+        ),
+        *("least(path, query)", "greatest(path, 'b', query)", "greatest(flag, false)", "least(NULL, status)"),
+        *("greatest(time, TIMESTAMP '2020-01-01')", "least(ratio, 1.5, bytes)", "greatest(d5, request_time)"),
+        *(
+            "width_bucket(ratio, 0, 10, 5)",
+            "width_bucket(bytes, 0, 1000, 10)",
+            "width_bucket(path, 0, 10, 5)",
+        ),
+        "width_bucket(request_time, 10, 0, status)",
     ],
     "numbers": [
         *("floor(request_time)", "ceil(request_time)", "ceiling(ratio)", "floor(ratio)", "floor(bytes)"),
@@ -183,7 +237,28 @@ SCALARS: dict[str, list[str]] = {
             "hour(time)",
         ),
         *("minute(time)", "second(time)", "dayofweek(time)", "day(time)", "dayofmonth(time)", "month(time)"),
-        *("year(time)", "unix_timestamp(time)", "hour(path)"),
+        *("year(time)", "unix_timestamp(time)", "hour(path)", "to_timestamp(path)", "to_timestamp(time)"),
+        *("time + INTERVAL '5 minutes'", "time - INTERVAL '90 minutes'", "time + INTERVAL 5 MINUTES"),
+        *("time + INTERVAL '1' MONTH", "INTERVAL '1 day 2 hours' + time", "time - INTERVAL '1.5 seconds'"),
+        *("time + INTERVAL '-3 seconds'", "time + INTERVAL '2 years 3 months'", "time + INTERVAL '1 week'"),
+        *(
+            "time + INTERVAL '1 hour 30 seconds'",
+            "time + INTERVAL -2 YEARS",
+            "time + INTERVAL '20 milliseconds'",
+        ),
+        *("timestampadd(MINUTE, 5, time)", "timestampadd(month, small, time)", "dateadd(DAY, -1, time)"),
+        *(
+            "timestampdiff(MINUTE, TIMESTAMP '2024-01-01', time)",
+            "datediff(hour, time, TIMESTAMP '2024-01-01')",
+        ),
+        *(
+            "datediff(time, TIMESTAMP '2015-05-16 23:00:00')",
+            "timestampdiff(YEAR, time, TIMESTAMP '2024-01-01')",
+        ),
+        *("date_format(time, 'yyyy-MM-dd HH:mm')", "date_format(path, 'EEE')", "from_unixtime(status)"),
+        *("from_unixtime(bytes, 'yyyy/MM')", "from_utc_timestamp(time, 'Europe/Berlin')"),
+        *("to_utc_timestamp(time, '+02:00')", "hour(from_utc_timestamp(time, 'America/New_York'))"),
+        *("unix_timestamp(to_timestamp(path))", "date_trunc('DAY', time) - INTERVAL '1' HOUR"),
     ],
 }
 """Scalar expressions over `COLUMNS`, by theme."""
