@@ -35,7 +35,12 @@ SYNONYMS = {
     "percentile_approx": "approx_percentile",
 }
 """Further SQL names of aggregates."""
-AGGREGATES = check.AGGREGATES - {"count_distinct"} | {"count_if", *SYNONYMS}
+BY_TIME = {
+    **dict.fromkeys(("first", "first_value", "any_value"), "min_by"),
+    **dict.fromkeys(("last", "last_value"), "max_by"),
+}
+"""Aggregates that take the value of the earliest or the latest line."""
+AGGREGATES = check.AGGREGATES - {"count_distinct"} | {"count_if", *SYNONYMS, *BY_TIME}
 """All SQL names of aggregates: `count(DISTINCT x)` has none of its own, `count_if` is a count with a filter."""
 _BINARY = {
     "Add": "+",
@@ -112,8 +117,8 @@ class Translator(ABC):
         """A column, with or without the name of its source before it."""
 
     @abstractmethod
-    def aggregate(self, node: Node, name: str, condition: Node | None) -> Term:
-        """A call of an aggregate. `condition`: the condition of its FILTER."""
+    def aggregate(self, node: Node, name: str, condition: Node | None, skip_nulls: bool = False) -> Term:
+        """A call of an aggregate. `condition`: the condition of its FILTER. skip_nulls: it ends with IGNORE NULLS."""
 
     @abstractmethod
     def window(self, node: Node) -> Term:
@@ -379,7 +384,16 @@ class Translator(ABC):
         )
         self.fail(node, f"the function {name} is not supported", hint)
 
+    def _ignoring(self, node: Node, condition: Node | None = None) -> Term:
+        """`first(x) IGNORE NULLS`."""
+        name = called(node.this).lower()
+        if name not in BY_TIME:
+            self.fail(node, "IGNORE NULLS belongs to first and last", "other aggregates leave NULLs out")
+        return self.aggregate(node.this, name, condition, skip_nulls=True)
+
     def _filtered(self, node: Node) -> Term:
+        if type(node.this).__name__ == "IgnoreNulls":
+            return self._ignoring(node.this, node.expression.this)
         if type(node.this).__name__ != "Anonymous":
             self.fail(node, "FILTER belongs to an aggregate")
         return self._call(node.this, node.expression.this)
@@ -433,6 +447,7 @@ _NODES: dict[str, Callable[[Translator, Any], Term]] = {
     "Trim": Translator._trim,
     "Anonymous": Translator._call,
     "Filter": Translator._filtered,
+    "IgnoreNulls": lambda self, node: self._ignoring(node),
     "Literal": Translator._literal,
     "NullSafeNEQ": Translator._distinct_from,
     "Boolean": Translator._boolean,

@@ -231,7 +231,25 @@ AGGREGATES = (
         "exact for integers and decimals; over doubles the exact sum, rounded once",
         "sum(bytes)",
     ),
-    _entry("min(x), max(x)", "of x", "of numbers, timestamps and booleans", "max(request_time)"),
+    _entry("min(x), max(x)", "of x", "of numbers, timestamps, booleans and strings", "max(request_time)"),
+    _entry(
+        "min_by(x, y), max_by(x, y)",
+        "of x",
+        "x of the line with the least or greatest y, which is no string; of several lines the smallest x",
+        "max_by(path, request_time)",
+    ),
+    _entry(
+        "first(x), first_value(x), any_value(x), last(x), last_value(x)",
+        "of x",
+        "x of the earliest or latest line by `time`; of several lines the smallest x; `first(x, true)` skips NULLs",
+        "first(path)",
+    ),
+    _entry(
+        "mode(x)",
+        "of x",
+        "the most frequent value, of several the smallest; counts each different value",
+        "mode(status)",
+    ),
     _entry(
         "var_pop(x), var_samp(x), variance(x)",
         "double",

@@ -40,6 +40,18 @@ AGGREGATES = [
     "round(avg(request_time), 3)", "coalesce(sum(bytes), 0) + 1",
 ]  # fmt: skip
 
+TIME, SLOW = "struct(time, path IS NULL, path)", "struct(-request_time, path IS NULL, path)"
+EQUIVALENT = [
+    ("min(path)", "min(path)"),
+    ("max(user)", "max(user)"),
+    ("first(path)", f"min_by(path, {TIME})"),
+    ("last(path, true)", "min_by(path, struct(-unix_micros(time), path)) FILTER (WHERE path IS NOT NULL)"),
+    ("max_by(path, request_time)", f"min_by(path, {SLOW}) FILTER (WHERE request_time IS NOT NULL)"),
+    ("mode(path)", "mode(path, true)"),
+    ("mode(status)", "mode(status, true)"),
+]
+"""Aggregates whose ties Spark breaks by the order of arrival, and how to ask Spark for the smallest value."""
+
 WHOLE = [
     "SELECT count(*) AS n FROM access",
     "SELECT count(*) AS n, sum(bytes) AS b FROM access WHERE status = 999",

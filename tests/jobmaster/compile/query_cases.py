@@ -281,6 +281,18 @@ AGGREGATES: dict[str, list[str]] = {
         *("avg(request_time * 1000)", "sum(if(status >= 500, bytes, 0))"),
     ],
     "extremes": ["min(bytes)", "max(request_time)", "min(time)", "max(flag)", "min(ratio)", "MAX(BYTES)"],
+    "values of lines": [
+        *("min(path)", "max(path)", "min(lower(path))", "first(path)", "last(status)", "first(path, true)"),
+        *(
+            "first_value(path)",
+            "last_value(request_time)",
+            "any_value(flag)",
+            "last(path) IGNORE NULLS",
+            "mode(path)",
+        ),
+        *("mode(d5)", "max_by(path, status)", "min_by(ratio, time)", "max_by(status, path = 'a')"),
+        *("max_by(path, request_time) FILTER (WHERE status = 200)", "first(path) FILTER (WHERE flag)"),
+    ],
     "variances": [
         *("var_pop(bytes)", "var_samp(bytes)", "variance(bytes)", "stddev(bytes)", "stddev_samp(bytes)"),
         *("std(bytes)", "stddev_pop(request_time)", "stddev(path)", "stddev(request_time * 1000)"),

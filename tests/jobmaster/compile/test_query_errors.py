@@ -86,7 +86,11 @@ REFUSED: list[tuple[str, str, str]] = [
     (f"{C} WHERE {HERE}window(time, '1 minute') IS NULL", "cannot be in WHERE", "GROUP BY"),
     # aggregates
     (f"SELECT {HERE}count(*) OVER (PARTITION BY path) FROM access", "OVER", "GROUP BY window"),
-    (f"SELECT {HERE}min(path) FROM access", "min of a string", "count(DISTINCT x)"),
+    (f"SELECT {HERE}max_by(status, path) FROM access", "no strings", "max(x)"),
+    (f"SELECT {HERE}max_by(status) FROM access", "max_by takes 2 arguments", "max_by(path, request_time)"),
+    (f"SELECT {HERE}first(path, 2) FROM access", "second argument is true or false", "first(x, true)"),
+    (f"SELECT {HERE}mode(DISTINCT path) FROM access", "mode(DISTINCT …)", ""),
+    (f"SELECT {HERE}sum(bytes) IGNORE NULLS FROM access", "IGNORE NULLS belongs to first and last", ""),
     (f"SELECT sum({HERE}count(*)) FROM access", "aggregate within an aggregate", ""),
     (f"{C} WHERE {HERE}count(*) > 1", "cannot be in WHERE", "HAVING"),
     (f"{C} GROUP BY {HERE}count(*)", "cannot be in GROUP BY", "SELECT"),
