@@ -154,6 +154,17 @@ def functions(
     functions_command(name)
 
 
+@app.command("help")
+def help_page(
+    page: Annotated[str | None, typer.Argument(metavar="[PAGE]", help="A page, such as query.")] = None,
+    section: Annotated[str | None, typer.Argument(metavar="[SECTION]", help="A section of it.")] = None,
+) -> None:
+    """Read the documentation: the query language, log formats, jobs."""
+    from elf.agent.commands.help import help_command
+
+    help_command(page, section)
+
+
 @app.command()
 def explain(
     query: Annotated[str | None, typer.Argument(metavar="[QUERY]", help="Spark SQL.")] = None,
