@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 import zlib
 from collections.abc import Callable
@@ -11,6 +10,8 @@ SHA2_BITS = {0: "sha256", 224: "sha224", 256: "sha256", 384: "sha384", 512: "sha
 
 
 def _hash(name: str) -> Callable[[str], str]:
+    import hashlib  # late: it loads OpenSSL, and few queries need it
+
     return lambda text: hashlib.new(name, text.encode(), usedforsecurity=False).hexdigest()
 
 
