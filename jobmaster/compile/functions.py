@@ -5,6 +5,7 @@ Several SQL names share one function of plans; `if`, `nullif` and the like becom
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from elf.jobmaster.compile import times, types
@@ -194,6 +195,32 @@ def _substring_index(operands: Sequence[Expression]) -> Expression:
     return call("substring_index", types.string(operands[0]), delimiter, count)
 
 
+def _left(operands: Sequence[Expression]) -> Expression:
+    return call("substring", types.string(operands[0]), Literal(1, INT), _int(types.typed(operands[1], INT)))
+
+
+def _right(operands: Sequence[Expression]) -> Expression:
+    count = whole(operands[1], "number of characters")
+    if count.parameter:
+        raise Mismatch("the number of characters cannot be a parameter", "substring(x, :n) with a negative n")
+    value = min(int(count.value or 0), 2**31 - 1)
+    rest = (Literal(-value, INT),) if value > 0 else (Literal(1, INT), Literal(0, INT))
+    return call("substring", types.string(operands[0]), *rest)
+
+
+def _containing(before: str, after: str) -> Build:
+    """LIKE with a text that stands for itself."""
+
+    def build(operands: Sequence[Expression]) -> Expression:
+        wanted = text(operands[1], "text to find")
+        if wanted.parameter:
+            raise Mismatch("the text to find cannot be a parameter here", "x LIKE :pattern")
+        escaped = re.sub(r"([\\%_])", r"\\\1", str(wanted.value))
+        return like("like", operands[0], Literal(f"{before}{escaped}{after}", STRING), "\\")
+
+    return build
+
+
 def _split(operands: Sequence[Expression]) -> Expression:
     """An array, which only `element` takes: no plan has it."""
     literal = text(operands[1], "pattern")
@@ -243,6 +270,11 @@ BUILD: dict[str, Build] = {
     **dict.fromkeys(("url_decode", "try_url_decode"), _strings("url_decode")),
     "concat_ws": _strings("concat_ws"),
     "substring_index": _substring_index,
+    "left": _left,
+    "right": _right,
+    "contains": _containing("%", "%"),
+    "startswith": _containing("", "%"),
+    "endswith": _containing("%", ""),
     "split": _split,
     **dict.fromkeys(
         ("element_at", "try_element_at"), lambda operands: element(operands[0], operands[1], counted_from=1)
@@ -280,13 +312,8 @@ BUILD: dict[str, Build] = {
 check_registered(SQL_FUNCTIONS, BUILD, "jobmaster/compile")
 
 INSTEAD: dict[str, str] = {
-    "left": "use substring(x, 1, n)",
-    "right": "use substring(x, -n)",
     "instr": "use LIKE '%text%'",
     "locate": "use LIKE '%text%'",
-    "contains": "use LIKE '%text%'",
-    "startswith": "use LIKE 'text%'",
-    "endswith": "use LIKE '%text'",
     "date": "use date_trunc('DAY', time)",
     "trunc": "use date_trunc(unit, time)",
     "percentile": "use approx_percentile(x, fraction)",

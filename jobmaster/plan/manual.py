@@ -59,6 +59,13 @@ FUNCTIONS = (
         "from counts from 1, negative from the end",
         "substring(path, 2, 3)",
     ),
+    _entry("left(s, n), right(s, n)", "string", "the first or last n characters", "left(path, 4)"),
+    _entry(
+        "contains(s, 'a'), startswith(s, 'a'), endswith(s, 'a')",
+        "boolean",
+        "whether s has that text, at its beginning, at its end",
+        "contains(user_agent, 'bot')",
+    ),
     _entry(
         "split_part(s, '/', n)",
         "string",

@@ -402,6 +402,7 @@ SQL_FUNCTIONS: dict[str, SqlFunction] = {
     "sha2": SqlFunction(2, 2),
     "concat_ws": SqlFunction(1, ARGUMENTS_MAX),
     "substring_index": SqlFunction(3, 3),
+    **dict.fromkeys(("left", "right", "contains", "startswith", "endswith"), SqlFunction(2, 2)),
     "split": SqlFunction(2, 3, defaults=("", "", "-1")),
     **dict.fromkeys(("element_at", "try_element_at", "get"), SqlFunction(2, 2)),
     "width_bucket": SqlFunction(4, 4),

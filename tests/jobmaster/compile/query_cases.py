@@ -174,6 +174,25 @@ SCALARS: dict[str, list[str]] = {
         *("regexp_replace(path, 'a', 'b')", "parse_url(referer, 'HOST')", "parse_url(referer, 'QUERY', 'q')"),
         "lower(status)",
     ],
+    "parts": [
+        *(
+            "left(path, 2)",
+            "left(path, 0)",
+            "left(path, small)",
+            "left(path, -1)",
+            "right(path, 2)",
+            "right(path, 0)",
+        ),
+        *(
+            "right(path, 100)",
+            "right(status, 1)",
+            "contains(path, '/')",
+            "contains(path, '%')",
+            "startswith(path, '/a')",
+        ),
+        *("endswith(path, 'b')", "contains(path, '\\\\')", "endswith(status, '0')", "startswith(path, '_')"),
+        "contains(path, '')",
+    ],
     "pieces": [
         *("split(path, '/')[0]", "split(path, '/')[1]", "split(path, '/')[7]", "split(path, 'a|/', 2)[1]"),
         *("element_at(split(path, '/'), 1)", "element_at(split(path, '/'), -1)", "get(split(query, '='), 0)"),

@@ -66,7 +66,7 @@ def test_the_command_shows_one_function_and_refuses_others(capsys: pytest.Captur
     functions_command(None)
     listed = capsys.readouterr().out
     assert all(f"{name}(" in listed for name in (*SQL_FUNCTIONS, *AGGREGATES))
-    for name, hint in (("spilt", "did you mean split?"), ("left", "substring"), ("xyz", "`elf functions`")):
+    for name, hint in (("spilt", "did you mean split?"), ("locate", "LIKE"), ("xyz", "`elf functions`")):
         with pytest.raises(QueryError, match=f"there is no function {name}") as caught:
             functions_command(name)
         assert hint in caught.value.hint

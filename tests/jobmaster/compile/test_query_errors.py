@@ -111,7 +111,8 @@ REFUSED: list[tuple[str, str, str]] = [
     (f"SELECT {HERE}lower(path) FILTER (WHERE status = 1), count(*) FROM access", "FILTER belongs to an aggregate", ""),
     # scalar functions and operators
     (f"SELECT {HERE}lowr(path), count(*) FROM access GROUP BY 1", "lowr is not supported", "did you mean lower?"),
-    (f"SELECT {HERE}left(path, 1), count(*) FROM access GROUP BY 1", "left", "substring(x, 1, n)"),
+    (f"SELECT {HERE}locate('a', path), count(*) FROM access GROUP BY 1", "locate", "LIKE"),
+    (f"SELECT {HERE}contains(path, query), count(*) FROM access GROUP BY 1", "quoted constant", ""),
     (f"SELECT {HERE}lower(path, 1), count(*) FROM access GROUP BY 1", "1 argument, not 2", ""),
     (f"SELECT {HERE}now(), count(*) FROM access", "now", "constant"),
     (f"{C} WHERE {HERE}path LIKE query", "quoted constant", ""),
