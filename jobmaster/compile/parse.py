@@ -145,7 +145,8 @@ def fail(sql: str, node: Node | None, reason: str, hint: str = "") -> NoReturn:
 def source_of(sql: str, node: Node) -> str:
     """The text of `node`, as far as sqlglot recorded it, on one line of at most 60 characters."""
     ends = [part.meta["end"] for part in node.walk() if "end" in part.meta]
-    text = sql[max(0, place_of(node)) : max(ends) + 1] if ends else type(node).__name__.upper()
+    start = max(0, place_of(node))
+    text = sql[start : max(ends) + 1] if ends else " ".join(sql[start : start + 60].split()[:1])
     text = " ".join(text.split())
     return text if len(text) <= 60 else text[:59] + "…"
 

@@ -77,6 +77,7 @@ _REFUSED = {
     "Cube": ("GROUP BY CUBE is not supported", "start one job for each grouping"),
     "GroupingSets": ("GROUP BY GROUPING SETS is not supported", "start one job for each grouping"),
     "Placeholder": ("this is not a parameter", "write :name, without a space"),
+    "Parameter": ("@ and $ stand for nothing here", "a parameter is written :name"),
     "Lambda": ("lambda functions are not supported", ""),
     "CurrentTimestamp": ("the present time is not available", "write the time as a constant"),
     "CurrentDate": ("the present time is not available", "write the time as a constant"),

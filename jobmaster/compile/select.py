@@ -14,7 +14,7 @@ from elf.jobmaster.compile.aggregates import lane
 from elf.jobmaster.compile.given import Given
 from elf.jobmaster.compile.literals import Term
 from elf.jobmaster.compile.names import WINDOW_COLUMN, WINDOW_FIELDS, Names
-from elf.jobmaster.compile.parse import Node, called, fail, parameter_name
+from elf.jobmaster.compile.parse import Node, called, fail, parameter_name, source_of
 from elf.jobmaster.compile.scalar import AGGREGATES
 from elf.jobmaster.compile.scopes import Groups, Rows
 from elf.jobmaster.compile.types import Mismatch
@@ -92,7 +92,9 @@ class Select:
             if table.args.get(name):
                 self.fail(table, reason, hint)
         if table.args.get("db") or type(table.this).__name__ != "Identifier":
-            self.fail(table, f"FROM takes the name of a source, not {table.sql('spark')}", f"one of {known}")
+            self.fail(
+                table, f"FROM takes the name of a source, not {source_of(self.sql, table)}", f"one of {known}"
+            )
         found = [name for name in sources if name.lower() == table.name.lower()]
         if not found:
             near = get_close_matches(table.name, list(sources), n=1)

@@ -56,6 +56,8 @@ REFUSED: list[tuple[str, str, str]] = [
     # names
     (f"SELECT count(*) FROM {HERE}acess", "no source acess", "did you mean access?"),
     (f"SELECT count(*) FROM {HERE}a.access", "name of a source", "access"),
+    (f"SELECT count(*) FROM {HERE}range(5)", "FROM takes the name of a source, not range(5", "access"),
+    ("SELECT @x, count(*) FROM access", "@ and $ stand for nothing", ":name"),
     (f"{C} WHERE {HERE}stats = 200", "no column stats in access", "did you mean status? the columns are client_ip"),
     (f"{C} WHERE {HERE}host = 'x'", "no column host", "the log's format has no host; it has client_ip"),
     (f"{C} WHERE {HERE}x.status = 200", "x.status is not known", "access.name"),
