@@ -196,6 +196,29 @@ def formats(
 
 
 @app.command()
+def functions(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="A function, for what it does.")
+    ] = None,
+) -> None:
+    """List the functions of queries, or show one of them."""
+    from elf.agent.commands.functions import functions_command
+
+    functions_command(name)
+
+
+@app.command("help")
+def help_page(
+    page: Annotated[str | None, typer.Argument(metavar="[PAGE]", help="A page, such as query.")] = None,
+    section: Annotated[str | None, typer.Argument(metavar="[SECTION]", help="A section of it.")] = None,
+) -> None:
+    """Read the documentation: the query language, log formats, jobs."""
+    from elf.agent.commands.help import help_command
+
+    help_command(page, section)
+
+
+@app.command()
 def explain(
     query: Annotated[str | None, typer.Argument(metavar="[QUERY]", help="Spark SQL.")] = None,
     report: Annotated[str | None, typer.Option(metavar="NAME", help="A usual question, by name.")] = None,

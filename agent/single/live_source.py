@@ -89,7 +89,7 @@ class LiveSource:
         self.source, self.formats, self.feed, self.jobs, self.apart = source, formats, feed, list(jobs), apart
         self.on_failure: Callable[[LiveJob, Exception], None] | None = None
         """Called with a job that raised, which is a bug of ours; must `leave_out` it. None: the error propagates."""
-        self._unparsed, self._path = Unparsed(source.name), ""
+        self._unparsed, self._path = Unparsed(source.name, formats.spec), ""
         self._last_line_s: float | None = None  # when the source last gave lines, or was first looked at
         self._scanned = Moment(0, 0.0)
         self._found_since: float | None = None

@@ -108,7 +108,7 @@ class MeshSource:
         self._memory_max, self._cut_bytes = cap // BUDGET_DIVISOR, min(cut_bytes, cap // CUT_DIVISOR)
         self.nbytes = 0
         """Memory held after the last read."""
-        self._totals, self._unparsed, self._path = Totals(), Unparsed(name), ""
+        self._totals, self._unparsed, self._path = Totals(), Unparsed(name, format), ""
         self._lag_bytes: dict[str, int] = {}
         self.inodes: dict[str, tuple[int, int]] = {}
         """See `Source.inodes`, at the last read."""

@@ -31,7 +31,8 @@ from elf.jobmaster.functions.expressions import Cache, evaluate
 from elf.jobmaster.plan.plan import Accumulator, Expression, Family, FamilyKind, Plan, Reduce
 from elf.jobmaster.values.sql_types import Kind
 from elf.jobmaster.values.vector import Vector
-from elf.jobmaster.windows.lanes import LINE_OPS, family_ops, group_ops
+from elf.jobmaster.windows.best import PRUNED, winners
+from elf.jobmaster.windows.lanes import LINE_OPS, family_ops, group_ops, is_valued, member_inputs
 
 Mask = NDArray[np.bool_]
 
@@ -232,12 +233,17 @@ class Worker:
         rows: int,
     ) -> None:
         front = self._families[number]
-        valid = _all_valid(inputs, rows)
+        by = inputs[1:] if family.kind in _BY else inputs  # min_by and max_by may return NULL
+        valid = _all_valid(by, rows)
         if family.filter is not None:
             truth = truth_of(vector(family.filter), rows)
             valid = truth if valid is None else valid & truth
         if family.kind is FamilyKind.DISTINCT:
             front.slots(0, [(slots, None), *(_atom(each, rows) for each in inputs)], valid)
+        elif is_valued(family):
+            _add_value(
+                front, family.kind, front.slots(0, [(slots, None), _atom(inputs[0], rows)], valid), by, rows
+            )
         elif family.kind is FamilyKind.REGISTERS:
             registers, rhos = self._register_of(number, inputs[0], rows)
             front.maximum(0, front.slots(0, [(slots, None), (registers, None)], valid), rhos)
@@ -316,18 +322,20 @@ class Worker:
     ) -> Rows:
         front = self._families[number]
         slots, _ = front.column(0)
-        if family.kind is FamilyKind.DISTINCT:
-            members = [
-                _key_column(each, front.column(i + 1), strings)
-                for i, (each, strings) in enumerate(
-                    zip(family.inputs, self._member_strings[number], strict=True)
-                )
-            ]
-        else:
-            members = [("int", front.column(1)[0], None, None)]
-        member_keys, member_ends = _encode(members, len(front))
+        lanes = front.lanes()
+        members = [
+            _key_column(each, front.column(i + 1), strings)
+            for i, (each, strings) in enumerate(
+                zip(member_inputs(family), self._member_strings[number], strict=False)
+            )
+        ] or [("int", front.column(1)[0], None, None)]
+        if family.kind in PRUNED:
+            chosen = _winners(family, slots, members[0], lanes)
+            slots, lanes = slots[chosen], np.ascontiguousarray(lanes[:, chosen])
+            members = [_taken(member, chosen) for member in members]
+        member_keys, member_ends = _encode(members, len(slots))
         both, both_ends, split = concat_keys(keys, ends, slots.astype(np.int32), member_keys, member_ends)
-        rows = make_rows(panes[slots], both, both_ends, split, front.lanes(), family_ops(family))
+        rows = make_rows(panes[slots], both, both_ends, split, lanes, family_ops(family))
         front.clear()
         return rows
 
@@ -360,8 +368,38 @@ class _Registers:
 
 
 def _member_front(family: Family) -> Front:
-    members = len(family.inputs) if family.kind is FamilyKind.DISTINCT else 1
-    return Front(1 + members, family_ops(family))
+    return Front(1 + (len(member_inputs(family)) or 1), family_ops(family))
+
+
+_BY = frozenset({FamilyKind.MIN_BY, FamilyKind.MAX_BY})
+_KeyColumn = tuple[str, NDArray[np.int64], Mask | None, Strings | None]
+
+
+def _add_value(
+    front: Front, kind: FamilyKind, slots: NDArray[np.int32], by: Sequence[Vector], rows: int
+) -> None:
+    """The lane of members whose value may be the result: what they are compared by, or their count; none for LEAST, GREATEST."""
+    if kind is FamilyKind.COUNTS:
+        front.count(0, slots)
+    elif kind in _BY:
+        numbers = _numbers(by[0], rows)
+        if numbers.dtype == np.float64:
+            numbers = aggregates.order_double(numbers)
+        (front.minimum if kind is FamilyKind.MIN_BY else front.maximum)(0, slots, numbers)
+
+
+def _winners(
+    family: Family, slots: NDArray[Any], member: _KeyColumn, lanes: NDArray[np.int64]
+) -> NDArray[np.intp]:
+    """The members that can still be the result of their group."""
+    type, (kind, values, valid, strings) = family.inputs[0].type, member
+    shown = values.view(np.float64) if kind == "double" else values
+    return winners(family.kind, slots, Vector(type, shown, valid, strings), lanes[0] if len(lanes) else None)
+
+
+def _taken(member: _KeyColumn, chosen: NDArray[np.intp]) -> _KeyColumn:
+    kind, values, valid, strings = member
+    return kind, values[chosen], None if valid is None else valid[chosen], strings
 
 
 def truth_of(condition: Vector, rows: int) -> Mask:

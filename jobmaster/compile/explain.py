@@ -36,13 +36,21 @@ _FAMILY_LANES = {
     FamilyKind.BUCKETS: 1,
     FamilyKind.EXACT_SUM: 2,
     FamilyKind.EXACT_SUM_SQUARES: 2,
+    FamilyKind.LEAST: 0,
+    FamilyKind.GREATEST: 0,
+    FamilyKind.MIN_BY: 1,
+    FamilyKind.MAX_BY: 1,
+    FamilyKind.COUNTS: 1,
 }
+_ONE = "one row from each report of each agent"
 _MEMBERS = {
     FamilyKind.DISTINCT: "one row for each different value",
     FamilyKind.REGISTERS: "at most 4096 rows",
     FamilyKind.BUCKETS: "one row for each bucket of 2 % that occurs",
     FamilyKind.EXACT_SUM: "one row for each exponent that occurs",
     FamilyKind.EXACT_SUM_SQUARES: "one row for each exponent that occurs",
+    **dict.fromkeys((FamilyKind.LEAST, FamilyKind.GREATEST, FamilyKind.MIN_BY, FamilyKind.MAX_BY), _ONE),
+    FamilyKind.COUNTS: "one row for each different value",
 }
 _INFIX = frozenset(
     ("+", "-", "*", "/", "%", "div", "=", "<>", "<", "<=", ">", ">=", "<=>", "and", "or", "rlike")

@@ -14,7 +14,7 @@ from elf.jobmaster.compile.aggregates import lane
 from elf.jobmaster.compile.given import Given
 from elf.jobmaster.compile.literals import Term
 from elf.jobmaster.compile.names import WINDOW_COLUMN, WINDOW_FIELDS, Names
-from elf.jobmaster.compile.parse import Node, called, fail, parameter_name
+from elf.jobmaster.compile.parse import Node, called, fail, parameter_name, source_of
 from elf.jobmaster.compile.scalar import AGGREGATES
 from elf.jobmaster.compile.scopes import Groups, Rows
 from elf.jobmaster.compile.types import Mismatch
@@ -117,7 +117,9 @@ class Select:
             if table.args.get(name):
                 self.fail(table, reason, hint)
         if table.args.get("db") or type(table.this).__name__ != "Identifier":
-            self.fail(table, f"FROM takes the name of a source, not {table.sql('spark')}", f"one of {known}")
+            self.fail(
+                table, f"FROM takes the name of a source, not {source_of(self.sql, table)}", f"one of {known}"
+            )
         found = [name for name in sources if name.lower() == table.name.lower()]
         if not found:
             near = get_close_matches(table.name, list(sources), n=1)
@@ -218,6 +220,10 @@ class Select:
         return self.items[int(text) - 1]
 
     def _group_item(self, node: Node) -> None:
+        if type(node).__name__ == "Dot" and _calls(node.this) == "window":
+            node = (
+                node.this
+            )  # windows of one size begin at different times: their start or end means the window
         if _calls(node) == "window":
             spec = window_of(Rows(self.names, "GROUP BY"), node)
             if self.names.window not in (None, spec):

@@ -29,6 +29,7 @@ from elf.jobmaster.values.sql_types import (
     BOOLEAN,
     DOUBLE,
     INT,
+    STRING,
     TIMESTAMP,
     WINDOW,
     Kind,
@@ -65,13 +66,18 @@ _REDUCES = {
     "count_distinct": (),
     "approx_count_distinct": (),
     "approx_percentile": (Reduce.COUNT, Reduce.MIN, Reduce.MAX),
+    **dict.fromkeys(("min_by", "max_by", "mode"), ()),
 }
 AGGREGATES = frozenset(_REDUCES)
 _FAMILIES = {
     "count_distinct": (FamilyKind.DISTINCT,),
     "approx_count_distinct": (FamilyKind.REGISTERS,),
     "approx_percentile": (FamilyKind.BUCKETS,),
+    "min_by": (FamilyKind.MIN_BY,),
+    "max_by": (FamilyKind.MAX_BY,),
+    "mode": (FamilyKind.COUNTS,),
 }
+_OF_STRINGS = {"min": (FamilyKind.LEAST,), "max": (FamilyKind.GREATEST,)}
 _EXACT = (FamilyKind.EXACT_SUM, FamilyKind.EXACT_SUM_SQUARES)
 
 
@@ -79,6 +85,8 @@ def shape(function: str, type: SqlType) -> tuple[tuple[Reduce, ...], tuple[Famil
     """The accumulators and families that an aggregate over `type` reads, in the order of `Aggregate`; None if unknown."""
     if function not in _REDUCES:
         return None
+    if type == STRING and function in _OF_STRINGS:
+        return (), _OF_STRINGS[function]
     reduces, kinds = _REDUCES[function], _FAMILIES.get(function, ())
     if type == DOUBLE and Reduce.SUM in reduces:
         return reduces[:1], _EXACT[: len(reduces) - 1]
@@ -94,7 +102,7 @@ def aggregate_type(function: str, type: SqlType, many: bool = False) -> SqlType:
         return signatures.bounded(type.precision + more[0], type.scale + more[1])
     if function == "sum":
         return BIGINT if type.is_integer else DOUBLE
-    if function in ("min", "max", "approx_percentile"):
+    if function in ("min", "max", "min_by", "max_by", "mode", "approx_percentile"):
         return array(type) if many else type
     return DOUBLE
 
@@ -324,8 +332,14 @@ def _is_family(family: Family) -> bool:
     types = [value.type for value in family.inputs]
     if family.kind is FamilyKind.DISTINCT:
         return 1 <= len(types) <= LIST_MAX and all(_is_key(type) for type in types)
+    if family.kind in (FamilyKind.MIN_BY, FamilyKind.MAX_BY):
+        return len(types) == 2 and _is_key(types[0]) and fits_lane(types[1])
     if len(types) != 1:
         return False
+    if family.kind in (FamilyKind.LEAST, FamilyKind.GREATEST):
+        return types[0] == STRING
+    if family.kind is FamilyKind.COUNTS:
+        return _is_key(types[0])
     if family.kind is FamilyKind.REGISTERS:
         return True
     if family.kind is FamilyKind.BUCKETS:

@@ -105,6 +105,11 @@ class FamilyKind(Enum):
     BUCKETS = "buckets"  # quantiles: member = bucket, lane = count
     EXACT_SUM = "exact_sum"  # sum of DOUBLE: member = exponent bin, lane = 128-bit sum of mantissas
     EXACT_SUM_SQUARES = "exact_sum_squares"
+    LEAST = "least"  # min of STRING: member = a value that may be it; no lanes
+    GREATEST = "greatest"
+    MIN_BY = "min_by"  # member = a value of the first input, NULL too; lane = the least of the second, as in Reduce.MIN
+    MAX_BY = "max_by"
+    COUNTS = "counts"  # member = value, lane = count
 
 
 class Family(msgspec.Struct, frozen=True):
@@ -116,9 +121,10 @@ class Family(msgspec.Struct, frozen=True):
 class Aggregate(msgspec.Struct, frozen=True):
     """One aggregate of the query.
 
-    `function`: count, sum, min, max, avg, var_pop, var_samp, stddev_pop, stddev_samp, count_distinct,
+    `function`: count, sum, min, max, min_by, max_by, mode, avg, var_pop, var_samp, stddev_pop, stddev_samp, count_distinct,
     approx_count_distinct, approx_percentile. `accumulators` and `families` are indices into the plan's lists, in the
     order that the function expects:
+    min, max of STRING (; LEAST or GREATEST); min_by, max_by (; MIN_BY or MAX_BY); mode (; COUNTS);
     count (COUNT); sum, avg (COUNT, SUM); min (COUNT, MIN); max (COUNT, MAX); variance (COUNT, SUM, SUM_SQUARES);
     over DOUBLE: sum, avg (COUNT; EXACT_SUM), variance (COUNT; EXACT_SUM, EXACT_SUM_SQUARES);
     count_distinct (; DISTINCT); approx_count_distinct (; REGISTERS); approx_percentile (COUNT, MIN, MAX; BUCKETS) with the

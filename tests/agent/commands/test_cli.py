@@ -124,6 +124,8 @@ class TestUsage:
             (["explain"], "elf: name a query, or a usual question with --report NAME"),
             (["explain", "SELECT"], "elf: query: "),
             (["formats", "combned"], "elf: format 'combned' is not known; did you mean combined?"),
+            (["functions", "spilt"], "elf: query: there is no function spilt; did you mean split?"),
+            (["help", "qery"], "elf: there is no page qery; did you mean query?"),
             (["parse", "/nowhere/x.log"], "elf: /nowhere/x.log: no such file"),
         ],
     )

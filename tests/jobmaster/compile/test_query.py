@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from elf.errors import QueryError
 from elf.jobmaster.compile import query
 from elf.jobmaster.compile.explain import explain, text, to_json
+from elf.jobmaster.compile.interval import parse_interval
 from elf.jobmaster.compile.reports import REPORTS
-from elf.jobmaster.compile.window import parse_interval
 from elf.jobmaster.plan import codec as plans
 from elf.jobmaster.plan.plan import (
     Accumulator,
