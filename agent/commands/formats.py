@@ -16,6 +16,8 @@ Besides these names, FORMAT may be:
   an nginx log_format or Apache LogFormat string, pasted from the server's configuration
   nginx:FILE#NAME or apache:FILE#NAME, read from that configuration, e.g. nginx:/etc/nginx/nginx.conf#main
   regex:PATTERN, a regular expression with named groups: (?P<client_ip>\\S+) … (?P<time>…) …
+  ENVELOPE+FORMAT for lines within others, e.g. cri+combined or docker+auto; ENVELOPE is cri, syslog, kubectl, compose, stern,
+    docker, journald or json
   auto: detected from the first lines"""
 
 

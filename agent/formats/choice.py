@@ -8,6 +8,7 @@ from pathlib import Path
 
 from elf.agent.files.blocks import Block
 from elf.agent.files.content import exactly, reading
+from elf.agent.formats.envelopes.kinds import is_detected
 from elf.agent.formats.fields import Format
 from elf.agent.formats.formats import column_types, resolve
 from elf.agent.formats.presets import COLUMN_TYPES
@@ -39,7 +40,7 @@ class FormatChoice:
     ) -> None:
         self.spec, self.chosen = spec, dict[str, str]()
         self._notices, self._lenient, self._head = notices, lenient, head
-        self._fixed = None if spec == "auto" else resolve(spec)
+        self._fixed = None if is_detected(spec) else resolve(spec)
         self._by_file: dict[object, Format] = {}
         # Size of a head that no format fits: detection is retried with a longer one only.
         self._unknown: dict[object, int] = {}
@@ -82,7 +83,7 @@ class FormatChoice:
         self._unknown.pop(file, None)
 
     def detect(self, path: str, head: bytes) -> Format:
-        found = _detected(path, head)
+        found = _detected(self.spec, path, head)
         if self.chosen.get(path) != found.name:
             self.chosen[path] = found.name
             if self._lenient:
@@ -111,7 +112,7 @@ class FormatChoice:
         for path, head in heads.items():
             if head.strip():
                 try:
-                    columns.update(column_types(_detected(path, head)))
+                    columns.update(column_types(_detected(self.spec, path, head)))
                 except FormatError:
                     if not self._lenient:
                         raise
@@ -126,9 +127,9 @@ def _found_line(format: str, paths: Sequence[str]) -> str:
 
 
 @lru_cache(maxsize=2)  # asked twice of a file: for the columns, then with its first block
-def _detected(path: str, head: bytes) -> Format:
+def _detected(spec: str, path: str, head: bytes) -> Format:
     try:
-        return resolve("auto", sample=head)
+        return resolve(spec, sample=head)
     except FormatError as error:
         raise FormatError(f"{path}: {error}") from error
 

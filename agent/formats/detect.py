@@ -3,6 +3,8 @@
 Parsing alone is ambiguous in two cases. A shorter format can accept a longer one's line (the `%h %l %u` of combined accepts
 "shop.example:80 10.0.0.1 - -"), so the more specific is tried first. Every JSON format accepts every object with a time, so the
 keys decide.
+
+Wrapped lines come first: some formats accept them whole. What is inside is detected in the same way.
 """
 
 from __future__ import annotations
@@ -11,8 +13,10 @@ from collections.abc import Iterable
 
 import msgspec
 
+from elf.agent.files.blocks import BYTE_ORDER_MARK
 from elf.agent.formats import w3c
 from elf.agent.formats.batch import Reject
+from elf.agent.formats.envelopes.finding import find_wrapped
 from elf.agent.formats.fields import Format, Reason
 from elf.agent.formats.parser import Parser
 from elf.agent.formats.presets import PRESETS
@@ -80,14 +84,23 @@ class _Tried(msgspec.Struct, frozen=True):
     first: Reject | None
 
 
-def detect(sample: bytes) -> Format:
+def detect(sample: bytes, envelope: str = "") -> Format:
     """The format of `sample`, the first lines of a log (a cut last line is ignored). Its `name` is the chosen one.
+
+    envelope: the one that the lines must have.
 
     Raises FormatError, naming what was tried and where the nearest candidate first differs, when none accepts half the lines.
     """
-    lines = _lines(sample)
+    lines = _lines(sample.removeprefix(BYTE_ORDER_MARK))
     if not lines:
         raise FormatError("format auto: there is no whole line to detect the format from; name the format")
+    if not envelope and _try(PRESETS["haproxy"], lines).accepted >= ACCEPTED_MIN:
+        return PRESETS["haproxy"]  # it skips a prefix of syslog itself
+    return find_wrapped(lines, _plain, envelope) or _plain(lines)
+
+
+def _plain(lines: list[bytes]) -> Format:
+    """The format of lines without an envelope. Raises FormatError."""
     header = next((line for line in lines if line.lower().startswith(b"#fields:")), None)
     if header is not None:
         return _headed(header)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from elf.agent.files.blocks import Block, FileKey
 from elf.agent.formats.batch import Batch, Reject
+from elf.agent.formats.envelopes.wrapped import WrappedParser, make_parser
 from elf.agent.formats.fields import Format, Reason
 from elf.agent.formats.parser import Parser
 from elf.agent.work.worker import Worker
@@ -99,7 +100,7 @@ class Feed:
         self._strings_max = strings_max
         self.on_failure: Callable[[Worker, Exception], None] | None = None
         """Called with a worker that raised (a bug of ours); has to `leave_out` it. None: the error propagates."""
-        self._parsers: dict[Format, Parser] = {}
+        self._parsers: dict[Format, Parser | WrappedParser] = {}
         self._current: object = None
 
     @property
@@ -126,7 +127,7 @@ class Feed:
             self.empty_dictionaries()
         state = self._file(block, parser, format)
         state.format = format
-        batch = parser.parse(block.data)
+        batch = parser.parse(block.lines)
         state.header = parser.header
         if now_us is not None:
             batch = without_future(batch, now_us + FUTURE_US)
@@ -166,10 +167,10 @@ class Feed:
         for worker in self._workers:
             worker.forget()
 
-    def _parser(self, format: Format) -> Parser:
+    def _parser(self, format: Format) -> Parser | WrappedParser:
         parser = self._parsers.get(format)
         if parser is None:
-            parser = self._parsers[format] = Parser(
+            parser = self._parsers[format] = make_parser(
                 format,
                 self._columns,
                 timezone=self._timezone,
@@ -178,7 +179,7 @@ class Feed:
             )
         return parser
 
-    def _file(self, block: Block, parser: Parser, format: Format) -> ParseState:
+    def _file(self, block: Block, parser: Parser | WrappedParser, format: Format) -> ParseState:
         if block.first or block.file not in self.files:
             self.files[block.file] = ParseState()
             if block.start and format.header:

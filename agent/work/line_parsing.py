@@ -9,6 +9,7 @@ import numpy as np
 
 from elf.agent.files.blocks import Block
 from elf.agent.formats.batch import Batch
+from elf.agent.formats.envelopes.wrapped import WrappedParser, make_parser
 from elf.agent.formats.fields import Format
 from elf.agent.formats.parser import Parser
 from elf.agent.work.feed import FUTURE_US, ParseState, without_future
@@ -30,8 +31,8 @@ class Parsing:
             line_max,
             strings_max,
         )
-        self._parsers: dict[Format, Parser] = {}
-        self._clocks: dict[Format, Parser] = {}
+        self._parsers: dict[Format, Parser | WrappedParser] = {}
+        self._clocks: dict[Format, Parser | WrappedParser] = {}
 
     @property
     def nbytes(self) -> int:
@@ -54,10 +55,10 @@ class Parsing:
             settle()
             for each in self._parsers.values():
                 each.clear()
-        return _parsed(parser, block.data, state, now_us)
+        return _parsed(parser, block.lines, state, now_us)
 
-    def _make(self, format: Format, columns: frozenset[str]) -> Parser:
-        return Parser(
+    def _make(self, format: Format, columns: frozenset[str]) -> Parser | WrappedParser:
+        return make_parser(
             format,
             columns,
             timezone=self._timezone,
@@ -91,12 +92,17 @@ class Parsing:
         return self._read_from_start(clock, format, scan.offset, now_us, from_start)
 
     def _read_from_start(
-        self, clock: Parser, format: Format, offset: int, now_us: int, from_start: Callable[[], Rescan]
+        self,
+        clock: Parser | WrappedParser,
+        format: Format,
+        offset: int,
+        now_us: int,
+        from_start: Callable[[], Rescan],
     ) -> ParseState:
         state, scan = ParseState(format), from_start()
         try:
             while (block := scan.next(offset)) is not None:
-                advance(state, _parsed(clock, block.data, state, now_us))
+                advance(state, _parsed(clock, block.lines, state, now_us))
         except SourceError:
             pass  # use the state at the last readable line
         finally:
@@ -104,7 +110,9 @@ class Parsing:
         return state
 
 
-def _parsed(parser: Parser, data: memoryview | bytes, state: ParseState, now_us: int) -> Batch:
+def _parsed(
+    parser: Parser | WrappedParser, data: memoryview | bytes, state: ParseState, now_us: int
+) -> Batch:
     parser.begin(state.header)
     batch = parser.parse(data)
     state.header = parser.header

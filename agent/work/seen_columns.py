@@ -8,6 +8,7 @@ from pathlib import Path
 from elf.agent.files.follow import Inode
 from elf.agent.files.listing import Listing
 from elf.agent.formats.choice import FormatChoice, head_of
+from elf.agent.formats.envelopes.kinds import is_detected
 from elf.agent.formats.presets import beyond
 from elf.jobmaster.values.sql_types import SqlType
 
@@ -19,7 +20,7 @@ class SeenColumns:
     """The columns of one source beyond the canonical ones. Raises FormatError for an unknown format."""
 
     def __init__(self, format: str, patterns: Sequence[str]) -> None:
-        self.is_detected = format == "auto"
+        self.is_detected = is_detected(format)
         """Whether the next `look` may find other columns."""
         self._formats = FormatChoice(format, lambda notice: None, lenient=True)
         self._listing = Listing(patterns, lambda notice: None)

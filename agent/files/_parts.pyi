@@ -1,0 +1,3 @@
+def clean_end(
+    buffer: bytes | bytearray | memoryview, start: int, end: int, stop: int, line_max: int
+) -> int: ...
