@@ -23,6 +23,8 @@ from elf.agent.formats.presets import PRESETS
 from elf.errors import FormatError
 
 LINES_MAX = 200
+WRAPPED_LINES_MAX = 2000
+"""Lines of a sample in which a web server is looked for among other programs."""
 BYTES_MAX = 256 << 10
 """Size of the sample: 100 lines of a verbose format (ALB, Caddy: 1 to 2 KiB) fit."""
 ACCEPTED_MIN = 0.5
@@ -94,13 +96,14 @@ def detect(sample: bytes, envelope: str = "") -> Format:
     lines = _lines(sample.removeprefix(BYTE_ORDER_MARK))
     if not lines:
         raise FormatError("format auto: there is no whole line to detect the format from; name the format")
-    if not envelope and _try(PRESETS["haproxy"], lines).accepted >= ACCEPTED_MIN:
+    if not envelope and _try(PRESETS["haproxy"], lines[:LINES_MAX]).accepted >= ACCEPTED_MIN:
         return PRESETS["haproxy"]  # it skips a prefix of syslog itself
     return find_wrapped(lines, _plain, envelope) or _plain(lines)
 
 
 def _plain(lines: list[bytes]) -> Format:
-    """The format of lines without an envelope. Raises FormatError."""
+    """The format of lines without an envelope, by the first ones. Raises FormatError."""
+    lines = lines[:LINES_MAX]
     header = next((line for line in lines if line.lower().startswith(b"#fields:")), None)
     if header is not None:
         return _headed(header)
@@ -119,7 +122,7 @@ def _lines(sample: bytes) -> list[bytes]:
     lines = sample[:BYTES_MAX].split(b"\n")
     if len(lines) > 1:
         lines.pop()
-    return [line for line in lines[:LINES_MAX] if line.strip()]
+    return [line for line in lines[:WRAPPED_LINES_MAX] if line.strip()]
 
 
 def _headed(header: bytes) -> Format:

@@ -13,8 +13,9 @@ from elf.agent.formats.fields import Format
 from elf.agent.formats.parser import LINE_MAX, Parser
 from elf.errors import FormatError
 
-GROUPS_MAX = 8
-"""Programs of a sample whose lines are tried, those with the most lines first: the web server may be one of many."""
+GROUPS_MAX = 16
+"""Programs of a sample whose lines are tried, those with the most lines first: the web server may be one of many. Most formats
+quote the request, so programs that write quotes come before all others."""
 
 Groups = dict[str, list[bytes]]
 """The lines inside, by the program (container, stream) that wrote them."""
@@ -86,7 +87,7 @@ def _program(kind: str, head: bytes) -> str:
 def _of(kind: str, groups: Groups, inner: Callable[[list[bytes]], Format]) -> Format:
     """Raises FormatError, that of the most frequent program, if none of them is of a known format."""
     first: FormatError | None = None
-    ordered = sorted(groups.items(), key=lambda item: -len(item[1]))[:GROUPS_MAX]
+    ordered = sorted(groups.items(), key=lambda item: (not _quotes(item[1]), -len(item[1])))[:GROUPS_MAX]
     for _, lines in ordered:
         try:
             found = inner(lines)
@@ -98,6 +99,10 @@ def _of(kind: str, groups: Groups, inner: Callable[[list[bytes]], Format]) -> Fo
         return wrapped(kind, found, () if "" in programs else tuple(sorted(programs)))
     assert first is not None
     raise first
+
+
+def _quotes(lines: Sequence[bytes]) -> bool:
+    return sum(b'"' in line for line in lines) * 2 >= len(lines)
 
 
 def _fits(format: Format, lines: Sequence[bytes]) -> bool:

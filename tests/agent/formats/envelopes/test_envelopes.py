@@ -210,6 +210,15 @@ def test_lines_of_other_programs_do_not_matter_to_detection_and_have_a_reason_of
     assert (named.rows, Reason.PROGRAM in named.rejects) == (2, False)
 
 
+def test_one_web_server_among_many_programs() -> None:
+    others = [
+        b"May 17 10:05:02 web1 p%d[9]: connect from unknown[10.0.0.1]" % (number % 40)
+        for number in range(500)
+    ]
+    sample = b"\n".join([*others, *[wrap("syslog", LINE)] * 2]) + b"\n"
+    assert formats.resolve("auto", sample=sample).name == "syslog+combined"
+
+
 def test_a_container_that_writes_errors_between_its_requests() -> None:
     lines = [docker(ERROR.decode() + "\n", "stderr")] * 3 + [docker(LINE.decode() + "\n")] * 2
     format = formats.resolve("auto", sample=b"\n".join(lines) + b"\n")
