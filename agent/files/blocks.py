@@ -123,6 +123,11 @@ class Cutter:
         self.stop += got
         return got
 
+    def put(self, lines: bytes) -> None:
+        """Hold these whole lines before the file's own bytes; at most `line_max` of them, while nothing is held."""
+        self.begin, self.stop = 0, len(lines)
+        self.view[: self.stop] = lines
+
     def cut(self) -> memoryview:
         """The next run of whole lines among the bytes held; empty when more bytes are needed (or a line was skipped)."""
         while not self.skipping or self._skip():

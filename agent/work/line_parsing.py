@@ -86,7 +86,8 @@ class Parsing:
             if tail is None or (not begin and len(tail) < scan.offset):
                 continue
             state = ParseState(format)
-            advance(state, _parsed(clock, tail[begin:], state, now_us))
+            carry = scan.file.state.carry if len(tail) == scan.offset else b""
+            advance(state, _parsed(clock, carry + tail[begin:], state, now_us))
             if state.last_time is not None or len(tail) == scan.offset:
                 return state
         return self._read_from_start(clock, format, scan.offset, now_us, from_start)

@@ -36,8 +36,8 @@ def find_wrapped(
     for kind in (only,) if only else KINDS:
         if not only and (kind in OBJECTS) != objects:
             continue
-        groups = _inside(kind, lines)
-        if sum(map(len, groups.values())) * 2 < len(lines):
+        groups, bare = _inside(kind, lines)
+        if sum(map(len, groups.values())) < max(bare, 1):
             continue
         try:
             return _of(kind, groups, inner)
@@ -62,14 +62,16 @@ def _is_certain(kind: str, lines: Sequence[bytes]) -> bool:
     return kind in ("cri", "syslog")
 
 
-def _inside(kind: str, lines: Sequence[bytes]) -> Groups:
+def _inside(kind: str, lines: Sequence[bytes]) -> tuple[Groups, int]:
+    """The lines inside, and how many lines are not wrapped."""
     unwrapper = Unwrapper(kind, LINE_MAX, (), True)
     unwrapper.unwrap(b"\n".join(lines) + b"\n")
     inner, heads = bytes(unwrapper.lines()).split(b"\n"), bytes(unwrapper.heads()).split(b"\n")
     groups: Groups = {}
-    for at in np.flatnonzero(unwrapper.flags() != BARE).tolist():
+    flags = unwrapper.flags()
+    for at in np.flatnonzero(flags != BARE).tolist():
         groups.setdefault(_program(kind, heads[at]), []).append(inner[at])
-    return groups
+    return groups, int(np.count_nonzero(flags == BARE))
 
 
 def _program(kind: str, head: bytes) -> str:
