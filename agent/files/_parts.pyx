@@ -12,8 +12,8 @@ cdef extern from "parts.h":
 def clean_end(const uint8_t[::1] buffer, Py_ssize_t start, Py_ssize_t end, Py_ssize_t stop, size_t line_max):
     """The last place in the whole lines `buffer[start:end]` where no line is open; `start` if there is none behind it.
 
-    start: such a place. stop: the end of the incomplete line after them. O(1) where the first and the last line are no parts,
-    else O(end - start).
+    start: such a place. stop: the end of the incomplete line after them. O(length of a few lines) where
+    these are no parts, else O(end - start).
     """
     if start >= end:
         return end

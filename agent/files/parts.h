@@ -12,6 +12,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#define ELF_LOOKS 8  /* lines of a block that are looked at, but for one */
+
 enum { PART_NONE, PART_MORE, PART_LAST };
 
 typedef struct {
@@ -85,18 +87,34 @@ static inline void elf_parts_follow(elf_parts *g, const uint8_t *line, int part,
     } else if (part == PART_LAST) g->open &= ~(1u << stream);
 }
 
+/* Whether some of the whole lines [p, end) are parts, by the first, the last and a few between them: in a log of parts nearly all
+ * lines are, so a few lines of something else do not matter. */
+static int elf_has_parts(const uint8_t *p, const uint8_t *end) {
+    const uint8_t *text, *last = end - 1;
+    int stream;
+    for (int i = 0; i <= ELF_LOOKS; i++) {
+        const uint8_t *line = p + (size_t)(end - p) * (size_t)i / ELF_LOOKS;
+        if (i == ELF_LOOKS) {
+            while (last > p && last[-1] != '\n') last--;
+            line = last;
+        } else if (i && !(line = (const uint8_t *)memchr(line, '\n', (size_t)(end - line)))) continue;
+        else if (i && ++line == end) continue;
+        const uint8_t *newline = (const uint8_t *)memchr(line, '\n', (size_t)(end - line));
+        if (elf_part(line, newline ? newline : end, &stream, &text)) return 1;
+    }
+    return 0;
+}
+
 /* The last clean place in the whole lines [p, end), which begin at a clean place. stop: the end of an incomplete line after
- * them. Looks at the first and the last line only, if neither is a part. */
+ * them. */
 static const uint8_t *elf_clean_end(const uint8_t *p, const uint8_t *end, const uint8_t *stop, size_t line_max) {
-    const uint8_t *newline, *text, *last = end - 1;
+    const uint8_t *text;
     int stream = 0;
-    if (p == end || !(newline = (const uint8_t *)memchr(p, '\n', (size_t)(end - p)))) return end;
-    while (last > p && last[-1] != '\n') last--;
-    if (!elf_part(p, newline, &stream, &text) && !elf_part(last, end, &stream, &text)) return end;
+    if (p == end || !elf_has_parts(p, end)) return end;
     elf_parts g = {0, p};
     const uint8_t *clean = p;
     for (const uint8_t *line = p, *next; line < end; line = next) {
-        newline = (const uint8_t *)memchr(line, '\n', (size_t)(end - line));
+        const uint8_t *newline = (const uint8_t *)memchr(line, '\n', (size_t)(end - line));
         next = newline ? newline + 1 : end;
         if (elf_parts_end(&g, next, line_max)) g.open = 0, clean = line;
         int part = elf_part(line, newline ? newline : end, &stream, &text);

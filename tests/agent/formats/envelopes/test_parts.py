@@ -125,6 +125,7 @@ def test_where_blocks_end() -> None:
     assert end(part, b"y" * 50, len(part) + 49) == len(part)
     assert end(part, b"y" * 50, len(part) + 50) == 0
     assert end(b"plain\n" * 3) == 18
+    assert end(b"plain\n" * 3 + part * 40 + b"plain\n" * 3) == 18
     assert end(b"") == 0
 
 
