@@ -16,16 +16,22 @@ from setuptools.command.build_py import build_py
 FLAGS = ["-O3", "-g0", "-fno-plt", "-fno-strict-aliasing", "-Wno-unused-function"]
 
 PACKAGE = Path("src/elf")
+SHARED = {"envelopes": (PACKAGE / "agent/files",)}
+"""The folders whose headers the kernels of a folder include, besides its own and cbt's."""
 KERNELS = sorted(path for room in PACKAGE.iterdir() if room.is_dir() for path in room.rglob("*.pyx"))
 
 
 def kernel(path: Path) -> Extension:
     name = ".".join(path.relative_to("src").with_suffix("").parts)
-    headers = [str(header) for header in path.parent.glob("*.h")]
+    headers = [
+        str(header)
+        for folder in (path.parent, *SHARED.get(path.parent.name, ()))
+        for header in folder.glob("*.h")
+    ]
     return Extension(
         name,
         [str(path)],
-        include_dirs=[numpy.get_include(), "src/elf/cbt"],
+        include_dirs=[numpy.get_include(), "src/elf/cbt", "src/elf/agent/files"],
         depends=headers,
         define_macros=[("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION")],
         extra_compile_args=FLAGS,

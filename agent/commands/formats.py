@@ -20,6 +20,8 @@ Besides these names, FORMAT may be:
   nginx:FILE#NAME or apache:FILE#NAME, read from that configuration, e.g. nginx:/etc/nginx/nginx.conf#main
   a name of your own: [format.NAME] in ~/.config/elf/formats.toml or /etc/elf/formats.toml; toml:FILE#NAME for any other file
   regex:PATTERN, a regular expression with named groups: (?P<client_ip>\\S+) … (?P<time>…) …
+  ENVELOPE+FORMAT for lines within others, e.g. cri+combined or docker+auto; ENVELOPE is cri, syslog, kubectl, compose, stern,
+    docker, journald or json
   auto: detected from the first lines"""
 
 

@@ -17,6 +17,8 @@ from elf.agent.commands.rejects import reject_lines
 from elf.agent.files import inputs
 from elf.agent.formats.batch import Batch, Lost, Reject
 from elf.agent.formats.choice import HEAD_BYTES, FormatChoice
+from elf.agent.formats.envelopes.kinds import is_detected
+from elf.agent.formats.envelopes.wrapped import WrappedParser, make_parser
 from elf.agent.formats.fields import Format, Reason
 from elf.agent.formats.parser import Parser
 from elf.agent.run.progress import count
@@ -68,18 +70,18 @@ def read(file: str, format: str, limit: int, timezone: str) -> Reading:
         raise UsageError(f"{file}: matches {len(paths)} files; name one")
     choice = FormatChoice(format, lambda _: None)
     reading = Reading()
-    parser: Parser | None = None
+    parser: Parser | WrappedParser | None = None
     for block in inputs.read(paths, notices=say):
         if parser is None:
             reading.format = choice.of(block)
             reading.types = choice.other_keys({block.path: bytes(block.data[:HEAD_BYTES])})
             reading.notes = choice.notes(reading.types)
             columns = (*reading.format.columns(), *reading.types)
-            parser = Parser(reading.format, columns, timezone=timezone, types=reading.types)
+            parser = make_parser(reading.format, columns, timezone=timezone, types=reading.types)
             parser.begin(b"")
         elif parser.full():
             parser.clear()
-        batch = without_future(parser.parse(block.data), time.time_ns() // 1_000 + FUTURE_US)
+        batch = without_future(parser.parse(block.lines), time.time_ns() // 1_000 + FUTURE_US)
         _count(reading, batch, block.too_long)
         if len(reading.records) < limit:
             _keep(reading, batch, limit - len(reading.records))
@@ -139,7 +141,7 @@ def _report(reading: Reading, asked: str, style: Style) -> list[str]:
 def _account(reading: Reading, asked: str, style: Style) -> list[str]:
     """The format, the counts, and the rejected lines by reason, most frequent first."""
     name = reading.format.name if reading.format else "unknown, the file is empty"
-    how = " (detected)" if asked == "auto" and reading.format else ""
+    how = " (detected)" if is_detected(asked) and reading.format else ""
     rejected = sum(reading.rejects.values())
     lines = [
         f"format: {name}{how}",

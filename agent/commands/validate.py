@@ -11,6 +11,7 @@ from elf.agent.config import config, units
 from elf.agent.config.config import Config, JobSection, SourceSection
 from elf.agent.config.limits import limits_text
 from elf.agent.config.specs import MeshSection
+from elf.agent.formats.envelopes.kinds import is_detected
 from elf.agent.formats.formats import column_types, resolve
 from elf.agent.formats.presets import COLUMN_TYPES
 from elf.errors import ConfigError, FormatError, QueryError
@@ -48,7 +49,7 @@ def check_formats(settings: Config) -> Schemas:
 
 
 def _schema(settings: Config, source: SourceSection) -> Mapping[str, SqlType]:
-    if source.format == "auto":
+    if is_detected(source.format):
         return COLUMN_TYPES
     try:
         return column_types(resolve(source.format))

@@ -1,7 +1,8 @@
 """Blocks for the tokenizer: whole lines, with their file and offsets, and what was skipped.
 
 Cutting does not depend on how the bytes arrive: a line is too long when it has more than `line_max` bytes before its
-newline, wherever the reads happened to end.
+newline, wherever the reads happened to end. Nor does a block end between the parts of a line that a container's runtime
+wrote in parts (parts.h).
 """
 
 from __future__ import annotations
@@ -11,9 +12,12 @@ from collections.abc import Callable
 
 import msgspec
 
+from elf.agent.files._parts import clean_end
+
 BLOCK_BYTES = 1 << 20
 LINE_MAX = 256 * 1024
 FINGERPRINT_BYTES = 256
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class FileKey(msgspec.Struct, frozen=True, array_like=True):
@@ -50,6 +54,12 @@ class Block(msgspec.Struct):
     first: bool
     last: bool
     size_done: int = 0
+
+    @property
+    def lines(self) -> memoryview | bytes:
+        """`data`, without a byte order mark at the file's beginning."""
+        marked = self.start == 0 and bytes(self.data[:3]) == BYTE_ORDER_MARK
+        return self.data[3:] if marked else self.data
 
 
 def fingerprint(data: bytes) -> int:
@@ -113,11 +123,19 @@ class Cutter:
         self.stop += got
         return got
 
+    def put(self, lines: bytes) -> None:
+        """Hold these whole lines before the file's own bytes; at most `line_max` of them, while nothing is held."""
+        self.begin, self.stop = 0, len(lines)
+        self.view[: self.stop] = lines
+
     def cut(self) -> memoryview:
         """The next run of whole lines among the bytes held; empty when more bytes are needed (or a line was skipped)."""
         while not self.skipping or self._skip():
             start = self.begin
-            self.begin, self.skipping = whole_lines(self.buffer, start, self.stop, self.line_max)
+            end, self.skipping = whole_lines(self.buffer, start, self.stop, self.line_max)
+            if not self.skipping:
+                end = clean_end(self.buffer, start, end, self.stop, self.line_max)
+            self.begin = end
             if self.begin > start or not self.skipping:
                 return self.view[start : self.begin]
         return self.view[:0]

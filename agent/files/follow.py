@@ -15,6 +15,7 @@ import msgspec
 
 from elf.agent.files.blocks import Block, Cutter, FileKey, fingerprint
 from elf.agent.files.content import Content, Plain, open_content
+from elf.agent.files.divided import ends_open, takes
 from elf.agent.files.identity import (
     HEAD_BYTES,
     TAIL_BYTES,
@@ -48,6 +49,7 @@ class Followed:
         self.size = 0  # on disk, when last looked at
         self.mtime_ns = 0
         self.drained: tuple[int, int] | None = None  # (size, mtime) when no whole line was left
+        self.ends_open = False  # then: what was left are parts of a line
         self.grown_at = now
         self.retired_at: float | None = None  # since when the writer does not open it by name
         self.denied = False
@@ -241,6 +243,7 @@ class Followed:
             raise Replaced
         if len(data) == 0 and (cutter.skipping or cutter.too_long == 0):
             self._keep_skipped(cutter)
+            self.ends_open = not cutter.skipping and ends_open(cutter.view[cutter.begin : cutter.stop])
             self.drained = (status.st_size, status.st_mtime_ns)
             return None
         return self._hand_out(cutter, data)
@@ -259,6 +262,8 @@ class Followed:
     def _load(self, cutter: Cutter) -> None:
         """Resume within a line that is too long."""
         assert self.trace is not None
+        if not self.state.offset and self.state.carry:
+            cutter.put(self.state.carry)
         self.ahead = self.ahead or copy(self.trace)
         cutter.on_skip = self.ahead.absorb
         cutter.skipping, cutter.skipped_bytes, cutter.too_long = (
@@ -279,17 +284,18 @@ class Followed:
         assert trace is not None
         too_long, skipped = cutter.take_skipped()
         start = self.state.offset
-        trace.absorb(data)
-        if not self.state.fingerprint and len(data):
-            self.state.fingerprint = fingerprint(bytes(data[:256]))
-        self.trace = trace
+        own = data if start else data[len(self.state.carry) :]
+        trace.absorb(own)
+        if not self.state.fingerprint and len(own):
+            self.state.fingerprint = fingerprint(bytes(own[:256]))
+        self.trace, self.ends_open = trace, False
         self._save(trace)
         if not self.state.base:
             self.state.marks = thin([*self.state.marks, (trace.offset, trace.crc)], trace.offset)
         self._forget_skipped()
         if self.cutter is not None:
             self._renew_checksums(self.cutter)
-        assert trace.offset == start + skipped + len(data)
+        assert trace.offset == start + skipped + len(own)
         disk_bytes = self.content.disk_bytes if self.content and self.packed else trace.offset
         return Block(self.key, self.path, start, trace.offset, data, too_long, start == 0, last, disk_bytes)
 
@@ -299,8 +305,9 @@ class Followed:
         self.ahead = copy(self.trace)
         cutter.on_skip = self.ahead.absorb
 
-    def finish(self, shared: Cutter, now: float) -> Block:
-        """The file is complete: its last line without newline, if any, as a block that is `last`.
+    def finish(self, shared: Cutter, now: float, heir: Followed | None = None) -> Block:
+        """The file is complete: its last line without newline, if any, as a block that is `last`. heir: the file after it, to
+        which it gives the parts of a line that does not end in it.
 
         If whole lines have come since the last read, they are returned instead. Raises Replaced, OSError.
         """
@@ -308,11 +315,13 @@ class Followed:
         if self.content is not None:
             self.drained = None
             block = self.read(shared, now)
-        return block or self.end(shared)
+        return block or self.end(shared, heir)
 
-    def end(self, shared: Cutter) -> Block:
+    def end(self, shared: Cutter, heir: Followed | None = None) -> Block:
         """The `last` block, with the bytes held."""
         block = self._last_block(shared)
+        if heir is not None and ends_open(block.data) and takes(heir.path, block.data, shared.line_max):
+            heir.state.carry, self.state.given, block.data = bytes(block.data), len(block.data), b""
         self.state.done = True
         self.state.marks = []
         return block

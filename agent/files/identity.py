@@ -33,7 +33,8 @@ class FileState(msgspec.Struct, array_like=True):
     that time). offset: how far its lines were returned, in uncompressed bytes. crc: CRC-32 of [base, offset). head_size,
     head_crc: of its first bytes that were read, or seen while none was read. tail_size, tail_hash: of the bytes before offset.
     marks: (length, CRC-32 of [base, length)), ascending. done: it was read to its end and closed. packed_bytes: size on disk if
-    it is compressed.
+    it is compressed. carry: the parts of its first line that stand at the end of the file before it. given: bytes at its end that
+    are the next file's carry.
     """
 
     generation: int
@@ -51,6 +52,8 @@ class FileState(msgspec.Struct, array_like=True):
     marks: list[tuple[int, int]] = []
     done: bool = False
     packed_bytes: int = 0
+    carry: bytes = b""
+    given: int = 0
 
 
 def saved_path(path: str) -> str:

@@ -5,19 +5,23 @@ from __future__ import annotations
 import glob
 import os
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
+from elf.agent.files import names
 from elf.agent.files.blocks import BLOCK_BYTES, LINE_MAX, Block, Cutter, FileKey, fingerprint
 from elf.agent.files.content import Content, exactly, open_content, reading
+from elf.agent.files.divided import ends_open, same_log, takes
 from elf.errors import SourceError, UsageError
 
 Input = Path | Literal["-"]
 Lost = Callable[[str], None]
 """Is told of input that is missing from the result: which, and why."""
 HEAD_BYTES = 1024
+HEAD_LINE_BYTES = 64 << 10
+"""A first line that is longer is not looked at."""
 COMPARE_BYTES = 256 * 1024
 
 
@@ -149,26 +153,58 @@ def read(
     """Blocks of whole lines of each file in turn; each file ends with a block that is `last` (perhaps empty).
 
     Reads a truncated or corrupt file as far as possible, and tells `lost`, or without it `notices`; likewise of a file that can
-    no longer be opened.
+    no longer be opened. Of rotated files in the order of their rotation a line that begins in one and ends in the next is read
+    with the next.
     """
     lost = lost or notices
     cutter = Cutter(block_bytes, line_max)
-    for generation, path in enumerate(distinct(paths, notices), start=1):
+    files = _oldest_first(distinct(paths, notices))
+    carry = b""
+    for generation, (path, heir) in enumerate(zip(files, [*files[1:], None], strict=True), start=1):
         name = "-" if path == "-" else os.fspath(path)
         try:
             content = open_content(os.dup(0) if path == "-" else name)
         except (OSError, SourceError) as error:
             why = error.strerror if isinstance(error, OSError) else error
             lost(f"{name}: {why}; it is left out, although it was there when the run began")
+            carry = b""  # the beginning of its first line
             continue
         try:
-            yield from _read_file(content, cutter, generation, name, lost)
+            carry = yield from _read_file(
+                content, cutter, generation, name, lost, carry, _next_name(name, heir)
+            )
         finally:
             os.close(content.descriptor)
 
 
-def _read_file(content: Content, cutter: Cutter, generation: int, name: str, lost: Lost) -> Iterator[Block]:
+def _oldest_first(files: list[Input]) -> list[Input]:
+    """The files; those of one log that a container's runtime writes, by the age that their names show, since a line may go on in
+    the next. O(n log n)."""
+    ordered = list(files)
+    places: dict[tuple[str, str], list[int]] = {}
+    for at, path in enumerate(files):
+        if path != "-" and path.is_file():
+            name = os.fspath(path)
+            places.setdefault((os.path.dirname(name), names.family(name)), []).append(at)
+    for several in places.values():
+        if len(several) > 1 and takes(os.fspath(files[several[0]]), b"", HEAD_LINE_BYTES):
+            mine = sorted((files[at] for at in several), key=lambda path: names.age(os.fspath(path)))
+            for at, path in zip(several, mine, strict=True):
+                ordered[at] = path
+    return ordered
+
+
+def _next_name(name: str, heir: Input | None) -> str:
+    """The name of the file in which the log of `name` goes on, if that is the next one; else ""."""
+    return os.fspath(heir) if heir is not None and heir != "-" and same_log(name, os.fspath(heir)) else ""
+
+
+def _read_file(
+    content: Content, cutter: Cutter, generation: int, name: str, lost: Lost, carry: bytes, heir: str
+) -> Generator[Block, None, bytes]:
+    """Returns the parts at its end that belong to the first line of `heir`."""
     cutter.clear()
+    cutter.put(carry)
     key = FileKey(generation, 0)
     start = 0
     more = True
@@ -177,14 +213,19 @@ def _read_file(content: Content, cutter: Cutter, generation: int, name: str, los
         data = cutter.cut() if more else cutter.rest()
         while len(data) or not more:
             too_long, skipped = cutter.take_skipped()
-            if start == 0 and len(data):
-                key = FileKey(generation, fingerprint(bytes(data[:256])))
-            end = start + skipped + len(data)
+            own = len(data) - (0 if start else len(carry))
+            if start == 0 and own:
+                key = FileKey(generation, fingerprint(bytes(data[len(carry) : len(carry) + 256])))
+            end = start + skipped + own
+            given = b""
+            if not more and heir and ends_open(data) and takes(heir, data, cutter.line_max):
+                given, data = bytes(data), data[:0]
             yield Block(key, name, start, end, data, too_long, start == 0, not more, content.disk_bytes)
             start = end
             if not more:
-                return
+                return given
             data = cutter.cut()
+    return b""
 
 
 def fill(content: Content, cutter: Cutter, name: str, lost: Lost) -> bool:

@@ -29,6 +29,7 @@ import msgspec
 from elf.agent.files import names
 from elf.agent.files.blocks import BLOCK_BYTES, LINE_MAX, Block, Cutter, FileKey
 from elf.agent.files.content import Plain, exactly, reading
+from elf.agent.files.divided import same_log
 from elf.agent.files.finding import Finder
 from elf.agent.files.first_seen import FirstSeen
 from elf.agent.files.follow import Followed, Inode, Replaced
@@ -87,6 +88,8 @@ class Source:
         self._cutter = Cutter(block_bytes, line_max)
         self._scanned_at: float | None = None
         self._turn = 0
+        self._divided: set[int] = set()
+        """Files, by generation, whose present end is within a line of several parts; mostly none."""
 
     # For the caller.
 
@@ -292,12 +295,13 @@ class Source:
         return None, replaced
 
     def _read_file(self, file: Followed, now: float) -> Block | None:
-        if file.denied:
+        if file.denied or (self._divided and not file.state.offset and self._may_be_divided(file)):
             return None
         placed = file.inode is not None or file.content is not None
         if placed and not (file.content is None and file.drained == (file.size, file.mtime_ns)):
             self._make_room(file)
             block = file.read(self._cutter, now)
+            self._note_end(file)
             if block is not None:
                 return block
         if not self._is_over(file, now):
@@ -307,10 +311,42 @@ class Source:
             self._known.notice(f"{file.path}: gone with {file.lag_bytes} bytes that were not read")
         if not (placed or file.size):
             self.cut_off.add(file.state.generation)
-        block = file.finish(self._cutter, now)
+        block = file.finish(self._cutter, now, self._heir(file))
+        self._note_end(file)
         if file.state.done:
             file.close()
         return block
+
+    def _note_end(self, file: Followed) -> None:
+        if file.ends_open and not file.state.done:
+            self._divided.add(file.state.generation)
+        else:
+            self._divided.discard(file.state.generation)
+
+    def _may_be_divided(self, file: Followed) -> bool:
+        """Whether its first line may have begun in an older file that is not complete yet: then it waits for that one."""
+        age = names.age(file.path)
+        older = [
+            other
+            for other in self._known.files.values()
+            if names.age(other.path) < age and same_log(other.path, file.path)
+        ]
+        last = max(older, key=lambda other: names.age(other.path), default=None)
+        if last is None or last.state.done:
+            return False
+        return last.ends_open or (not last.state.offset and self._may_be_divided(last))
+
+    def _heir(self, file: Followed) -> Followed | None:
+        """The file in which the log of `file` goes on, if nothing of it was read yet. Of files that one scan finds only the
+        names tell which is older."""
+        age = names.age(file.path)
+        younger = [
+            other
+            for other in self._known.files.values()
+            if names.age(other.path) > age and same_log(other.path, file.path)
+        ]
+        first = min(younger, key=lambda other: names.age(other.path), default=None)
+        return None if first is None or first.state.offset or first.state.done else first
 
     def _is_over(self, file: Followed, now: float) -> bool:
         """Whether a file is complete: an archive at its end, or a rotated file that has not grown for the grace period."""

@@ -11,7 +11,9 @@ import numpy as np
 
 from elf.agent.files.blocks import Block
 from elf.agent.files.content import exactly, reading
-from elf.agent.formats.fields import KEYED, Format
+from elf.agent.formats.envelopes.kinds import is_detected
+from elf.agent.formats.envelopes.wrapped import has_keys, layers, make_parser
+from elf.agent.formats.fields import Format
 from elf.agent.formats.formats import column_types, resolve
 from elf.agent.formats.own_keys import ANY, Keys
 from elf.agent.formats.presets import COLUMN_TYPES
@@ -45,7 +47,7 @@ class FormatChoice:
     ) -> None:
         self.spec, self.chosen = spec, dict[str, str]()
         self._notices, self._lenient, self._head = notices, lenient, head
-        self._fixed = None if spec == "auto" else resolve(spec)
+        self._fixed = None if is_detected(spec) else resolve(spec)
         self._by_file: dict[object, Format] = {}
         # Size of a head that no format fits: detection is retried with a longer one only.
         self._unknown: dict[object, int] = {}
@@ -56,7 +58,7 @@ class FormatChoice:
     @property
     def depends_on_lines(self) -> bool:
         """Whether the columns depend on the files' lines."""
-        return self._fixed is None or self._fixed.shape in KEYED
+        return self._fixed is None or has_keys(self._fixed)
 
     def of(self, block: Block) -> Format:
         """The format of the block's file. Raises FormatError, which names the file, if it is not detected (unless lenient)."""
@@ -96,7 +98,7 @@ class FormatChoice:
     def detect(self, path: str, head: bytes) -> Format:
         from elf.agent.formats.detect import doubt
 
-        found = _detected(path, head)
+        found = _detected(self.spec, path, head)
         if self.chosen.get(path) != found.name:
             self.chosen[path] = found.name
             said = found.name + doubt(head, found)
@@ -125,7 +127,7 @@ class FormatChoice:
             format = self._fixed
             if format is None and head.strip():
                 with suppress(FormatError):
-                    format = _detected(path, head)
+                    format = _detected(self.spec, path, head)
             if format is not None:
                 found += [format.lateness_us, disorder_us(format, head)]
         return -(-max(found) // SECOND_US) * SECOND_US
@@ -134,13 +136,14 @@ class FormatChoice:
         """The columns of a query over files that begin with `heads`: the union over their formats, or all known columns while
         no format is known. Of lines that name their values also the keys, and `ANY`, since other keys may come later."""
         columns = dict(column_types(self._fixed)) if self._fixed is not None else dict[str, SqlType]()
-        keys, is_open = Keys(), self._fixed is not None and self._fixed.shape in KEYED
+        keys, is_open = Keys(), self._fixed is not None and has_keys(self._fixed)
         for path, head in heads.items():
             format = self._format_of(path, head) if head.strip() else None
             if format is not None:
                 columns.update(column_types(format))
-                keys.add(format, head)
-                is_open |= format.shape in KEYED
+                for layer in layers(format, head):
+                    keys.add(*layer)
+                is_open |= has_keys(format)
         self._keys, self._others = keys, frozenset(columns)
         if not is_open:
             return columns or dict(COLUMN_TYPES)
@@ -152,7 +155,7 @@ class FormatChoice:
         if self._fixed is not None:
             return self._fixed
         try:
-            return _detected(path, head)
+            return _detected(self.spec, path, head)
         except FormatError:
             if not self._lenient:
                 raise
@@ -180,17 +183,15 @@ class FormatChoice:
         """The message that no line of that file has a key of the columns `asked`."""
         here, head = Keys(), head_of(Path(path))
         format = self._format_of(path, head) if head.strip() else None
-        if format is not None:
-            here.add(format, head)
+        for layer in layers(format, head) if format is not None else ():
+            here.add(*layer)
         listed = (here if here.kinds else self._keys).listed(asked)
         return f"{path}: no line has {' or '.join(asked)}; the keys are {listed}"
 
 
 def disorder_us(format: Format, lines: bytes) -> int:
     """By how much a line is older than one before it, at most; at most `DISORDER_MAX_US`: more is a clock that was set back."""
-    from elf.agent.formats.parser import Parser
-
-    parser = Parser(format, frozenset({"time"}))
+    parser = make_parser(format, frozenset({"time"}))
     parser.begin(b"")
     batch = parser.parse(lines[: lines.rfind(b"\n") + 1])
     if not batch.rows or "time" not in batch.columns:
@@ -207,9 +208,9 @@ def _found_line(format: str, paths: Sequence[str]) -> str:
 
 
 @lru_cache(maxsize=2)  # asked twice of a file: for the columns, then with its first block
-def _detected(path: str, head: bytes) -> Format:
+def _detected(spec: str, path: str, head: bytes) -> Format:
     try:
-        return resolve("auto", sample=head)
+        return resolve(spec, sample=head)
     except FormatError as error:
         raise FormatError(f"{path}: {error}") from error
 

@@ -4,6 +4,8 @@ Parsing alone is ambiguous in two cases. A shorter format can accept a longer on
 "shop.example:80 10.0.0.1 - -"), so the more specific is tried first: the user's own formats, products, then the general ones.
 Every JSON format accepts every object with a time, so the keys decide. Of the many products only those are tried whose fixed
 texts some lines have; the general formats without them are tried last, for the message.
+
+Wrapped lines come first: some formats accept them whole. What is inside is detected in the same way.
 """
 
 from __future__ import annotations
@@ -12,14 +14,18 @@ from collections.abc import Iterator
 
 import msgspec
 
+from elf.agent.files.blocks import BYTE_ORDER_MARK
 from elf.agent.formats import nginx, w3c
 from elf.agent.formats.batch import Reject
+from elf.agent.formats.envelopes.finding import find_wrapped
 from elf.agent.formats.fields import Format, Reason, Shape
 from elf.agent.formats.parser import Parser
 from elf.agent.formats.presets import PRESETS
 from elf.errors import FormatError
 
 LINES_MAX = 200
+WRAPPED_LINES_MAX = 2000
+"""Lines of a sample in which a web server is looked for among other programs."""
 BYTES_MAX = 256 << 10
 """Size of the sample: 100 lines of a verbose format (ALB, Caddy: 1 to 2 KiB) fit."""
 ACCEPTED_MIN = 0.5
@@ -85,20 +91,26 @@ class _Tried(msgspec.Struct, frozen=True):
     first: Reject | None
 
 
-def detect(sample: bytes) -> Format:
+def detect(sample: bytes, envelope: str = "") -> Format:
     """The format of `sample`, the first lines of a log (a cut last line is ignored). Its `name` is the chosen one.
+
+    envelope: the one that the lines must have.
 
     Raises FormatError, naming what was tried and where the nearest candidate first differs, when none accepts half the lines.
     """
-    lines = _lines(sample)
+    lines = _lines(sample.removeprefix(BYTE_ORDER_MARK))
     if not lines:
         raise FormatError("format auto: there is no whole line to detect the format from; name the format")
-    return _plain(lines)
+    if not envelope and _try(PRESETS["haproxy"], lines[:LINES_MAX]).accepted >= ACCEPTED_MIN:
+        return PRESETS["haproxy"]  # it skips a prefix of syslog itself
+    return find_wrapped(lines, _plain, envelope) or _plain(lines)
 
 
 def _plain(lines: list[bytes]) -> Format:
+    """The format of lines without an envelope, by the first ones. Raises FormatError."""
     from elf.agent.formats.products.catalogue import hint
 
+    lines = lines[:LINES_MAX]
     header = next((line for line in lines if line.lower().startswith(b"#fields:")), None)
     if header is not None:
         return _headed(header)
@@ -113,10 +125,12 @@ def _plain(lines: list[bytes]) -> Format:
 def doubt(sample: bytes, chosen: Format) -> str:
     """What must be told about the choice, behind its name; "" where it is sure.
 
-    That others may look the same, on how many lines it fits if these are not nearly all, and the next best.
+    Nothing of an envelope. That others may look the same, on how many lines it fits if not on nearly all, and the next best.
     """
     from elf.agent.formats.products.catalogue import TABLES
 
+    if chosen.envelope:
+        return ""
     table = TABLES.get(chosen.name, {})
     guess = f", a guess by its shape ({table['summary']})" if table.get("guess") else ""
     lines = _lines(sample)
@@ -170,7 +184,7 @@ def _lines(sample: bytes) -> list[bytes]:
     lines = sample[:BYTES_MAX].split(b"\n")
     if len(lines) > 1:
         lines.pop()
-    return [line for line in lines[:LINES_MAX] if line.strip()]
+    return [line for line in lines[:WRAPPED_LINES_MAX] if line.strip()]
 
 
 def _headed(header: bytes) -> Format:

@@ -141,6 +141,8 @@ class Reason(Enum):
     JSON = "bad JSON"
     MISSING = "field missing"  # a required field (time) is absent in JSON, LTSV, logfmt
     PATTERN = "pattern does not match"
+    ENVELOPE = "envelope missing"  # wrapped formats: the line is not wrapped as the others are
+    PROGRAM = "line of another program or stream"  # wrapped formats: it does not fit, and another wrote it
     FUTURE = "time in the future"  # more than 5 minutes past the clock of the machine that reads it
 
 
@@ -193,7 +195,8 @@ class Format(msgspec.Struct, frozen=True):
     regex: REGEX: the pattern, bytes semantics. comment: lines that start with it are neither parsed nor rejected (W3C '#').
     header: "w3c" if `#Fields:` lines replace the field plan within a file ("cloudfront": the same, tab-separated), else "".
     time_is: "start" or "end" of the request: lines with its start come later after it (`lateness_us`). zone: True when the
-    time text carries its zone (else `timezone` applies).
+    time text carries its zone (else `timezone` applies). envelope: what the lines are wrapped in ("cri"), else "". outer: its
+    fields. programs: those whose lines have this format, as the envelope names them; () is unknown.
     """
 
     name: str
@@ -206,6 +209,9 @@ class Format(msgspec.Struct, frozen=True):
     header: str = ""
     time_is: str = "end"
     zone: bool = True
+    envelope: str = ""
+    outer: tuple[Field, ...] = ()
+    programs: tuple[str, ...] = ()
 
     @property
     def lateness_us(self) -> int:
@@ -213,9 +219,10 @@ class Format(msgspec.Struct, frozen=True):
         return LATENESS_US[self.time_is]
 
     def columns(self) -> dict[str, Convert]:
-        """Every column that this format can fill, in the order of its fields, with the conversion that fills it."""
+        """Every column that this format can fill, in the order of its fields, with the conversion that fills it. A column of the
+        envelope comes last, unless the format has one of that name."""
         out: dict[str, Convert] = {}
-        for field in self.fields:
+        for field in (*self.fields, *self.outer):
             for column in field.columns:
                 out.setdefault(column, field.convert)
         return out

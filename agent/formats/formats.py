@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 
 from elf.agent.formats import nginx, w3c
+from elf.agent.formats.envelopes import kinds
 from elf.agent.formats.fields import Format, type_of
 from elf.agent.formats.presets import COLUMN_TYPES, PRESETS
 from elf.agent.formats.table import ColumnRow, describe_format
@@ -27,16 +28,19 @@ def names() -> list[str]:
 def resolve(spec: str, *, sample: bytes = b"") -> Format:
     """The format that `spec` means: `auto` (by `sample`, the first lines), a name (of a preset, a product, or a user's format),
     `nginx:FILE#NAME`, `apache:FILE#NAME`, `toml:FILE#NAME`, a pasted nginx log_format or Apache LogFormat, or `regex:PATTERN`
-    with named groups.
+    with named groups; each also in an envelope, as `ENVELOPE+FORMAT`.
 
     Raises FormatError: an unknown name (with the nearest known one), a name that the configuration lacks (with those it has),
     adjacent variables, no time, a broken pattern, a sample that no format fits (with the formats tried).
     """
     spec = spec.strip()
-    if spec == "auto":
+    if kinds.is_detected(spec):
         from elf.agent.formats.detect import detect
 
-        return detect(sample)
+        return detect(sample, kinds.split(spec)[0])
+    kind, inner = kinds.split(spec)
+    if kind:
+        return kinds.wrapped(kind, resolve(inner))
     if spec in PRESETS:
         return PRESETS[spec]
     if spec.startswith("regex:"):
@@ -66,6 +70,8 @@ def _named(name: str) -> Format | None:
 
 
 def _unknown(spec: str) -> str:
+    if spec in kinds.KINDS:
+        return f"format {spec!r} is an envelope: name the format inside too, as in {spec}+combined or {spec}+auto"
     from difflib import get_close_matches
 
     from elf.agent.formats.products.own import own_tables, places

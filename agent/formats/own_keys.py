@@ -8,7 +8,7 @@ JSON text, and their elements are columns `name.0`, `name.1`, ….
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -80,8 +80,8 @@ class Keys:
         self._read: set[str] = set()
         self._nbytes = 0
 
-    def add(self, plan: Format, head: bytes) -> None:
-        """Note the keys of the whole lines in `head`; of a format without keys, which columns it fills."""
+    def add(self, plan: Format, head: bytes, without: Collection[str] = ()) -> None:
+        """Note the keys of the whole lines in `head`, but none in `without`; of a format without keys, which columns it fills."""
         if plan.shape not in KEYED:
             self._filled.update(plan.columns())
             return
@@ -92,7 +92,7 @@ class Keys:
         self._nbytes += len(head)
         for line in lines:
             for path, kind in _values(plan.shape, line):
-                if len(self.kinds) < KEYS_MAX or path in self.kinds:
+                if path not in without and (len(self.kinds) < KEYS_MAX or path in self.kinds):
                     kinds = self.kinds.setdefault(path, {})
                     kinds[kind] = kinds.get(kind, 0) + 1
         for field in plan.fields:

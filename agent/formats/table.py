@@ -106,7 +106,9 @@ def describe_format(plan: Format) -> list[ColumnRow]:
 
 
 def _row(plan: Format, column: str) -> ColumnRow:
-    fields = [field for field in plan.fields if column in field.columns]
+    fields = [field for field in plan.fields if column in field.columns] or [
+        field for field in plan.outer if column in field.columns
+    ]
     groups = [(key, [f.name for f in group]) for key, group in groupby(fields, lambda f: _unit(f, column))]
     summed = len(fields) > 1 and all(field.sum for field in fields)
     return ColumnRow(

@@ -3,6 +3,7 @@
     block of lines -> Feed -> rows for which the condition is true -> their lines -> spans of the block
 
 The filter runs on columns, a block at a time. Lines are copied from the block as they stood in the file, neighbours as one span.
+Of a line that a container's runtime divided into parts only the first is printed.
 """
 
 from __future__ import annotations
@@ -62,6 +63,8 @@ class Matches:
         self._cache = Cache()
         self.rows = self.within = np.empty(0, dtype=np.bool_)
         self.reject_rows = np.empty(0, dtype=np.int32)
+        self.count = 0
+        """Lines of the last batch."""
 
     def add(
         self,
@@ -80,6 +83,7 @@ class Matches:
         assert self.plan.where is not None
         truth = truth_of(evaluate(self.plan.where, batch.columns, batch.rows, self._cache), batch.rows)
         self.rows, self.reject_rows = truth & self.within, batch.reject_rows
+        self.count = batch.lines
 
     def lines(self, count: int, *, invert: bool) -> Mask:
         """Which of the block's `count` lines to print. Rejected lines match nothing, and have no time."""
@@ -156,7 +160,13 @@ class Grep:
 
     def _of_block(self, block: Block, feed: Feed, matches: Matches, left: int | None) -> Found:
         feed.take(block, now_us=time.time_ns() // 1_000)
-        starts, ends = lines_of(block.data, self._formats.of(block).comment.encode())
+        format = self._formats.of(block)
+        starts, ends = lines_of(block.data, format.comment.encode())
+        if len(starts) != matches.count:  # some are in parts
+            parts = feed.first_parts(format)
+            assert parts is not None
+            begun = np.searchsorted(starts, parts[:, 0])
+            starts, ends = starts[begun], ends[begun]
         chosen = np.flatnonzero(matches.lines(len(starts), invert=self._options.invert))[:left]
         return Found(block.path, block.data, spans_of(chosen, starts, ends), len(chosen))
 

@@ -11,6 +11,7 @@ import msgspec
 from elf.agent.files.blocks import Block, FileKey
 from elf.agent.files.source import SourceState
 from elf.agent.formats.choice import FormatChoice
+from elf.agent.formats.envelopes.kinds import is_detected
 from elf.agent.single.live_job import LiveJob
 from elf.agent.work.feed import Feed, ParseState, Reader, columns_for
 from elf.agent.work.unparsed import Unparsed
@@ -200,7 +201,7 @@ class LiveSource:
         self.feed.files = dict(record.files)
         self.feed.time_max = record.time_max
         for key, state in record.files:
-            if state.format is not None and self.formats.spec == "auto":
+            if state.format is not None and is_detected(self.formats.spec):
                 self.formats.remember(key, state.format)
 
 

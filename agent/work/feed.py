@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from elf.agent.files.blocks import Block, FileKey
 from elf.agent.formats.batch import Batch, Lost, Reject
+from elf.agent.formats.envelopes.wrapped import WrappedParser, make_parser
 from elf.agent.formats.fields import Format, Reason
 from elf.agent.formats.own_keys import asked_types, plain_name, typed_name
 from elf.agent.formats.parser import Parser
@@ -149,7 +150,7 @@ class Feed:
         self._strings_max = strings_max
         self.on_failure: Callable[[Reader, Exception], None] | None = None
         """Called with a worker that raised (a bug of ours); has to `leave_out` it. None: the error propagates."""
-        self._parsers: dict[Format, Parser] = {}
+        self._parsers: dict[Format, Parser | WrappedParser] = {}
         self._current: object = None
 
     @property
@@ -176,7 +177,7 @@ class Feed:
             self.empty_dictionaries()
         state = self._file(block, parser, format)
         state.format = format
-        batch = without_future(parser.parse(block.data), now_us + FUTURE_US)
+        batch = without_future(parser.parse(block.lines), now_us + FUTURE_US)
         state.header = parser.header
         self.totals.count(batch, block)
         if self._bounds is not None:
@@ -214,12 +215,17 @@ class Feed:
         for worker in self._workers:
             worker.forget()
 
-    def _parser(self, format: Format) -> Parser:
+    def first_parts(self, format: Format) -> NDArray[np.intp] | None:
+        """See `WrappedParser`, which reads lines in parts; None of lines that have none."""
+        parser = self._parsers[format]
+        return parser.first_parts() if isinstance(parser, WrappedParser) else None
+
+    def _parser(self, format: Format) -> Parser | WrappedParser:
         parser = self._parsers.get(format)
         if parser is None:
             asked = [(each.name, each.type) for worker in self._workers for each in worker.plan.columns]
             types = asked_types(asked)
-            parser = self._parsers[format] = Parser(
+            parser = self._parsers[format] = make_parser(
                 format,
                 self._columns | types.keys(),
                 timezone=self._timezone,
@@ -229,7 +235,7 @@ class Feed:
             )
         return parser
 
-    def _file(self, block: Block, parser: Parser, format: Format) -> ParseState:
+    def _file(self, block: Block, parser: Parser | WrappedParser, format: Format) -> ParseState:
         if block.first or block.file not in self.files:
             self.files[block.file] = ParseState()
             if block.start and format.header:

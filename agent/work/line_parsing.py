@@ -9,6 +9,7 @@ import numpy as np
 
 from elf.agent.files.blocks import Block
 from elf.agent.formats.batch import Batch
+from elf.agent.formats.envelopes.wrapped import WrappedParser, make_parser
 from elf.agent.formats.fields import Format
 from elf.agent.formats.parser import Parser
 from elf.agent.work.feed import FUTURE_US, ParseState, without_future
@@ -31,8 +32,8 @@ class Parsing:
             line_max,
             strings_max,
         )
-        self._parsers: dict[Format, Parser] = {}
-        self._clocks: dict[Format, Parser] = {}
+        self._parsers: dict[Format, Parser | WrappedParser] = {}
+        self._clocks: dict[Format, Parser | WrappedParser] = {}
 
     @property
     def nbytes(self) -> int:
@@ -55,10 +56,10 @@ class Parsing:
             settle()
             for each in self._parsers.values():
                 each.clear()
-        return _parsed(parser, block.data, state, now_us)
+        return _parsed(parser, block.lines, state, now_us)
 
-    def _make(self, format: Format, columns: frozenset[str]) -> Parser:
-        return Parser(
+    def _make(self, format: Format, columns: frozenset[str]) -> Parser | WrappedParser:
+        return make_parser(
             format,
             columns,
             timezone=self._timezone,
@@ -87,18 +88,24 @@ class Parsing:
             if tail is None or (not begin and len(tail) < scan.offset):
                 continue
             state = ParseState(format)
-            advance(state, _parsed(clock, tail[begin:], state, now_us))
+            carry = scan.file.state.carry if len(tail) == scan.offset else b""
+            advance(state, _parsed(clock, carry + tail[begin:], state, now_us))
             if state.last_time is not None or len(tail) == scan.offset:
                 return state
         return self._read_from_start(clock, format, scan.offset, now_us, from_start)
 
     def _read_from_start(
-        self, clock: Parser, format: Format, offset: int, now_us: int, from_start: Callable[[], Rescan]
+        self,
+        clock: Parser | WrappedParser,
+        format: Format,
+        offset: int,
+        now_us: int,
+        from_start: Callable[[], Rescan],
     ) -> ParseState:
         state, scan = ParseState(format), from_start()
         try:
             while (block := scan.next(offset)) is not None:
-                advance(state, _parsed(clock, block.data, state, now_us))
+                advance(state, _parsed(clock, block.lines, state, now_us))
         except SourceError:
             pass  # use the state at the last readable line
         finally:
@@ -106,7 +113,9 @@ class Parsing:
         return state
 
 
-def _parsed(parser: Parser, data: memoryview | bytes, state: ParseState, now_us: int) -> Batch:
+def _parsed(
+    parser: Parser | WrappedParser, data: memoryview | bytes, state: ParseState, now_us: int
+) -> Batch:
     parser.begin(state.header)
     batch = parser.parse(data)
     state.header = parser.header

@@ -91,6 +91,8 @@ class Rescan:
         self._before = b""  # the byte before `offset`, of compressed content
         try:
             self._skip(offset)
+            if not offset:
+                self._cutter.put(file.state.carry)
         except BaseException:
             self.close()
             raise
@@ -121,6 +123,8 @@ class Rescan:
 
     def next(self, stop: int | None) -> Block | None:
         """The next lines before `stop`, if any. stop: where a line begins or the file ends; None: its end on disk."""
+        if stop is not None and self.offset >= stop:
+            return None
         while True:
             data = self._cutter.cut()
             if len(data):
@@ -134,7 +138,10 @@ class Rescan:
                 self._check_whole()
                 return None  # shorter than it was: the next scan finds out why
         data = self._cutter.rest()
-        return self._block(data) if len(data) or self._cutter.too_long else None
+        block = self._block(data) if len(data) or self._cutter.too_long else None
+        if block is not None and self.file.state.given and self.offset == self.file.state.offset:
+            block.data = b""  # it is read with the next file
+        return block
 
     def _check_whole(self) -> None:
         if self._content.truncated():
@@ -147,7 +154,8 @@ class Rescan:
 
     def _block(self, data: memoryview) -> Block:
         too_long, skipped = self._cutter.take_skipped()
-        start, self.offset = self.offset, self.offset + skipped + len(data)
+        start, own = self.offset, len(data) - (0 if self.offset else len(self.file.state.carry))
+        self.offset = start + skipped + own
         return Block(self.file.key, self.file.path, start, self.offset, data, too_long, start == 0, False)
 
     def is_true(self) -> bool:

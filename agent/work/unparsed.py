@@ -40,11 +40,14 @@ class Unparsed:
         """A notice, if one is due now. path: where the last lines came from. rejected: the last rejected line."""
         if self._since_us is None:
             self._since_us = now_us
-        lines, parsed = totals.lines - self._lines, totals.parsed - self._parsed
+        reasons = totals.rejects - self._rejects
+        # The lines of other programs in a syslog file are no trouble.
+        all_lines = totals.lines - totals.rejects[Reason.PROGRAM]
+        lines, parsed = all_lines - self._lines, totals.parsed - self._parsed
         if now_us - self._since_us < EVERY_US or lines < LINES_MIN:
             return None
-        reasons = totals.rejects - self._rejects
-        self._since_us, self._lines, self._parsed = now_us, totals.lines, totals.parsed
+        del reasons[Reason.PROGRAM]
+        self._since_us, self._lines, self._parsed = now_us, all_lines, totals.parsed
         self._rejects = Counter(totals.rejects)
         self._note(1 - parsed / lines, reasons, rejected)
         if (not parsed) == self._is_reported:

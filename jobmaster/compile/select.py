@@ -100,7 +100,7 @@ class Select:
         if any(star.args.values()) and type(star).__name__ == "Star":
             self.fail(star, "* takes no EXCEPT, REPLACE or RENAME", "name the columns")
         table = star.args.get("table")
-        return [exp.column(name, table=table, quoted=True) for name in columns if name != "agent"]
+        return [exp.column(name, table=table, quoted=True) for name in columns if name not in ("agent", ANY)]
 
     def _from(self, sources: Sources) -> tuple[str, frozenset[str]]:
         """The source, and the names by which its columns may be qualified."""

@@ -14,8 +14,8 @@ from elf.agent.files.content import kind
 from elf.agent.files.inotify import FOLDERS_MAX, Inotify
 from elf.agent.files.listing import Listing, Seen
 from elf.agent.formats.choice import FormatChoice, head_of
+from elf.agent.formats.envelopes.wrapped import make_parser
 from elf.agent.formats.formats import resolve
-from elf.agent.formats.parser import Parser
 from elf.agent.run.progress import count
 from elf.errors import FormatError
 
@@ -88,7 +88,7 @@ def _parsed(check: str, source: SourceSection, one: Seen, tail: bytes) -> Findin
     choice = FormatChoice("auto", lambda text: None)
     is_auto = source.format == "auto"
     format = choice.detect(one.path, head_of(Path(one.path))) if is_auto else resolve(source.format)
-    batch = Parser(format, (), timezone=source.timezone).parse(tail)
+    batch = make_parser(format, (), timezone=source.timezone).parse(tail)
     how = f"format {format.name}" + (" (detected)" if is_auto else "")
     about = f"{one.path}: {how}, {batch.rows:,} of its last {batch.lines:,} lines parsed"
     if batch.rows == batch.lines:
