@@ -11,6 +11,7 @@ Wrapped lines come first: some formats accept them whole. What is inside is dete
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 import msgspec
 
@@ -101,9 +102,19 @@ def detect(sample: bytes, envelope: str = "") -> Format:
     lines = _lines(sample.removeprefix(BYTE_ORDER_MARK))
     if not lines:
         raise FormatError("format auto: there is no whole line to detect the format from; name the format")
-    if not envelope and _try(PRESETS["haproxy"], lines[:LINES_MAX]).accepted >= ACCEPTED_MIN:
-        return PRESETS["haproxy"]  # it skips a prefix of syslog itself
-    return find_wrapped(lines, _plain, envelope) or _plain(lines)
+    if envelope:
+        return find_wrapped(lines, _plain, envelope) or _plain(lines)
+    for plan in _candidates(lines[:LINES_MAX]):  # those that skip a prefix of syslog themselves
+        if plan.skip_prefix and _try(plan, lines[:LINES_MAX]).accepted >= ACCEPTED_MIN:
+            return plan
+    try:
+        return find_wrapped(lines, _plain) or _plain(lines)
+    except FormatError:
+        with suppress(FormatError):
+            return _plain(
+                lines
+            )  # a format of its own has such lines, or they are objects whose keys are columns
+        raise
 
 
 def _plain(lines: list[bytes]) -> Format:

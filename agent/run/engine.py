@@ -370,7 +370,7 @@ def summary_of(shot: OneShot | RowShot, formats: FormatChoice, files: int, secon
         rejected=totals.rejected,
         spilled_bytes=shot.budget.spilled_total,
         overflows=shot.overflows,
-        not_converted=dict(totals.lost),
+        not_converted=dict(shot.lost_values.totals if isinstance(shot, OneShot) else totals.lost),
         keyless=[path for path, is_keyless in totals.keyless.items() if is_keyless],
         invalid_utf8=totals.invalid_utf8,
         seconds=seconds,

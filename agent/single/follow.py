@@ -242,7 +242,7 @@ class _Run:
             late=self.job.late,
             spilled_bytes=self.budget.spilled_total,
             overflows=self.job.overflows,
-            not_converted=dict(totals.lost),
+            not_converted=dict(self.job.lost.totals),
             invalid_utf8=totals.invalid_utf8,
             seconds=time.monotonic() - self._began,
             reading_s=time.monotonic() - self._began,

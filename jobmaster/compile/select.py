@@ -13,7 +13,7 @@ from elf.jobmaster.compile import types
 from elf.jobmaster.compile.aggregates import lane
 from elf.jobmaster.compile.given import Given
 from elf.jobmaster.compile.literals import Term
-from elf.jobmaster.compile.names import WINDOW_COLUMN, WINDOW_FIELDS, Names
+from elf.jobmaster.compile.names import ANY, WINDOW_COLUMN, WINDOW_FIELDS, Names
 from elf.jobmaster.compile.parse import Node, called, fail, parameter_name, source_of
 from elf.jobmaster.compile.scalar import AGGREGATES
 from elf.jobmaster.compile.scopes import Groups, Rows

@@ -87,20 +87,25 @@ def _program(kind: str, head: bytes) -> str:
 
 
 def _of(kind: str, groups: Groups, inner: Callable[[list[bytes]], Format]) -> Format:
-    """Raises FormatError, that of the most frequent program, if none of them is of a known format."""
+    """Requests come before what has no status, as an error log. Raises FormatError, that of the most frequent program, if none of
+    them is of a known format."""
     first: FormatError | None = None
+    plans: list[Format] = []
     ordered = sorted(groups.items(), key=lambda item: (not _quotes(item[1]), -len(item[1])))[:GROUPS_MAX]
     for _, lines in ordered:
         try:
-            found = inner(lines)
-            wrapped(kind, found)
+            plan = inner(lines)
+            wrapped(kind, plan)
         except FormatError as error:
             first = first or error
-            continue
-        programs = [name for name, group in ordered if _fits(found, group)]
-        return wrapped(kind, found, () if "" in programs else tuple(sorted(programs)))
-    assert first is not None
-    raise first
+        else:
+            plans.append(plan)
+    if not plans:
+        assert first is not None
+        raise first
+    found = next((plan for plan in plans if "status" in plan.columns()), plans[0])
+    programs = [name for name, group in ordered if _fits(found, group)]
+    return wrapped(kind, found, () if "" in programs else tuple(sorted(programs)))
 
 
 def _quotes(lines: Sequence[bytes]) -> bool:

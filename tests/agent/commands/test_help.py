@@ -30,7 +30,11 @@ def test_pages_and_sections(capsys: pytest.CaptureFixture[str]) -> None:
         ("qery", None, "there is no page qery; did you mean query?"),
         ("../query", None, "there is no page ../query"),
         ("xyz", None, "the pages are query, formats"),
-        ("query", "Joins", "the page query has no section Joins; its sections are Clauses, Windows"),
+        (
+            "query",
+            "Joins",
+            "the page query has no section Joins; its sections are Clauses, Rows of lines, Windows",
+        ),
     ],
 )
 def test_what_is_not_there(page: str, section: str | None, reason: str) -> None:

@@ -71,11 +71,6 @@ def test_follow_refuses_it(odd: tuple[str, str]) -> None:
     assert text in str(result.exception)
 
 
-def test_follow_refuses_standard_input() -> None:
-    result = CliRunner().invoke(app, ["run", SQL, "-", "--follow"])
-    assert str(result.exception) == "-: standard input cannot be followed; leave --follow out to read it once"
-
-
 @pytest.mark.process
 def test_once_fifos_are_read_each_from_its_first_line(tmp_path: Path) -> None:
     for name in ("one", "two"):

@@ -453,4 +453,5 @@ def test_the_kernel_knows_every_member() -> None:
     assert set(_tokenize.CONVERTS) == {member.name for member in Convert}
     assert set(_tokenize.ESCAPES) == {member.name for member in Escape}
     assert set(_tokenize.SHAPES) == {member.name for member in Shape}
-    assert set(_tokenize.REASONS) - {""} == {member.name for member in Reason}
+    unwrapped = {"ENVELOPE", "PROGRAM"}  # found before the kernel reads the lines
+    assert set(_tokenize.REASONS) - {""} == {member.name for member in Reason} - unwrapped
