@@ -7,6 +7,7 @@ from functools import lru_cache
 from hashlib import blake2b
 
 import msgspec
+from msgspec.structs import replace
 
 from elf.jobmaster.plan.codec import decode
 from elf.jobmaster.plan.plan import Plan
@@ -74,9 +75,10 @@ def with_line(schedule: Schedule, line: Line) -> Schedule:
 
 
 def without_past(schedule: Schedule, before_us: Micros) -> Schedule:
-    """The schedule without the lines that were replaced at or before that time."""
+    """The schedule without the lines that were replaced at or before that time. Their settings go on."""
     while len(schedule) > 1 and schedule[1].from_us <= before_us:
-        schedule = schedule[1:]
+        settings = schedule[1].settings or schedule[0].settings
+        schedule = (replace(schedule[1], settings=settings), *schedule[2:])
     return schedule
 
 

@@ -71,12 +71,14 @@ class Position(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Line(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A control line: from event time `from_us` on, version `version` of the job is in force. `plan`: the encoded plan."""
+    """A control line: from event time `from_us` on, version `version` of the job is in force. `plan`: the encoded plan. settings:
+    those that come into force with it, encoded; b"": those of the line before go on."""
 
     number: Count
     version: ShortText
     from_us: Micros
     plan: bytes
+    settings: bytes = b""
 
 
 Schedule = tuple[Line, ...]
