@@ -21,7 +21,7 @@ from elf.srt.messages.events import Cut
 from elf.srt.messages.ids import JobId
 from elf.srt.messages.reports import COSTS_MAX, JobCost
 
-WAY_OUT = "group by fewer values, or start it with another limit"
+WAY_OUT = "group by fewer values, or give it another limit"
 LOOKS = 10
 """Looks, a second each, over which means are taken."""
 

@@ -52,7 +52,7 @@ class GroupLimit:
             found = np.unique(hashes if known is None else np.concatenate((known, hashes)))
             if len(found) > groups_max:
                 raise LimitPassed(
-                    f"{LIMIT}more than {groups_max:,} groups in one pane; group by fewer values, or start it with another limit, "
+                    f"{LIMIT}more than {groups_max:,} groups in one pane; group by fewer values, or give it another limit, "
                     'or with over = "other"'
                 )
             self._known.pop((version, pane), None)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from elf.jobmaster.directory.job_spec import JobSpec
 from elf.jobmaster.directory.limits import Limits
 from elf.jobmaster.directory.settings import settings_at
@@ -22,10 +24,14 @@ class JobLimits:
         return self.at("", AFTER_ALL)
 
     def at(self, version: str, pane: Micros) -> Limits:
-        """Rule Settings*: the limits of a pane are those in force when it begins, or when its version does. O(lines)."""
+        """Rule Settings*: of a limit that shapes results, the one in force when the pane begins, or when its version does.
+        A limit past which the job fails is the newest: else a job that fails would do so however it is changed. O(lines)."""
         since = min((line.from_us for line in self.schedule if line.version == version), default=pane)
         base = self.spec.base if self.schedule else self.spec.settings
-        return settings_at(self.schedule, max(pane, since), base).limits.within(self._caps)
+        own, newest = settings_at(self.schedule, max(pane, since), base).limits, self.spec.limits
+        if not own.others:
+            own = replace(newest, groups=0, others=False) if newest.others else newest
+        return own.within(self._caps)
 
     @property
     def has_groups(self) -> bool:

@@ -154,6 +154,9 @@ class Run(Mesh):
             self._check_begin(spec)
             log = self._log(spec)
             check_schedule(log.schedule)
+            # After a partition the job may go on that one side had stopped: from that stop on no line was taken.
+            stretches = [each for each in log.schedule if each.version != END]
+            log = msgspec.structs.replace(log, schedule=stretches)
             if wrong := self._not_in_force(spec):
                 return wrong
             for sink in self.sinks:

@@ -13,6 +13,10 @@ Takers = Callable[[Sequence[str]], Collection[NodeId] | None]
 """Names of sinks -> the nodes of these; None: all nodes that the master serves."""
 
 
+UNBOUNDED = 1 << 40
+"""More groups than any window has."""
+
+
 class WindowSettings:
     """base: the job's settings before the first line of the schedule that carries any."""
 
@@ -43,8 +47,9 @@ class WindowSettings:
         return settings_at(self._state.schedule, covers_us, self.base)
 
     def sample(self, key: WindowKey) -> int:
-        """See `Contents`."""
-        return self.of(key).limits.sample
+        """See `Contents`. A window without a limit may reach over panes that have one, and so have rows `other`."""
+        own = self.of(key).limits.sample
+        return own or (UNBOUNDED if any(each.limits.sample for each in self.every) else 0)
 
     def takers(self, key: WindowKey) -> Collection[NodeId] | None:
         """The nodes of a window's sinks; None: all."""

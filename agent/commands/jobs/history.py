@@ -31,7 +31,7 @@ def history_command(name: str, output: str | None, agent: Path | None) -> str:
     steps = history(spec, held.schedule, held.lost)
     if not is_table(output):
         return as_json([_as_values(step) for step in steps])
-    columns = ["version", "at", "asked", "in force from", "state", "by", "values", "query"]
+    columns = ["version", "at", "asked", "in force from", "state", "by", "values", "options", "query"]
     rows = [
         (
             step.version,
@@ -41,11 +41,13 @@ def history_command(name: str, output: str | None, agent: Path | None) -> str:
             _state(spec, step),
             escape(step.by) or "-",
             values_text(step.values),
-            "; ".join(map(str, _differences(step))) or " ".join(step.sql.split()) or "-",
+            "; ".join(f"{each.part} {each.before} -> {each.after}" for each in _differences(step)) or "-",
+            " ".join(step.sql.split()) or "-",
         )
         for step in steps
     ]
-    used = [True] * 5 + [any(step.by for step in steps), any(step.values for step in steps), True]
+    shown = [any(getattr(step, field) for step in steps) for field in ("by", "values", "settings")]
+    used = [True] * 5 + [*shown, True]
     table = table_of(list(compress(columns, used)), [tuple(compress(row, used)) for row in rows])
     return f"{table}\n{escape(held.revoked)}" if held.revoked else table
 

@@ -101,7 +101,8 @@ def new_job(
         job = job_of_file(read_job_file(path), name)
         return msgspec.structs.replace(job, params=tuple(params or ()), strict=strict)
     if "sql" not in given and not (exists and given):
-        raise UsageError("expected a query (--sql SQL), or a job file (-f FILE)")
+        options = ", options (--lateness, --emit, --keep, --sink)" if exists else ""
+        raise UsageError(f"expected a query (--sql SQL){options}, or a job file (-f FILE)")
     readers = {"lateness": read_duration, "emit": read_emit, "keep": read_duration}
     spans = {f"{key}_us": _span(key, read, given[key]) for key, read in readers.items() if key in given}
     sinks = tuple(filter(None, given.get("sinks", ())))

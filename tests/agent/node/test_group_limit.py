@@ -8,16 +8,20 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from elf.agent.node.group_limit import PANES_MAX, GroupLimit, LimitsAt
+from elf.agent.node.job_limits import JobLimits
 from elf.agent.simulator.run import Run, simulate
 from elf.agent.simulator.scenario import scenario as s
 from elf.cbt.other import is_other
 from elf.cbt.rows import Op
 from elf.jobmaster.compile.query import compile as compile_query
+from elf.jobmaster.directory.job_spec import JobSpec
 from elf.jobmaster.directory.limits import LimitPassed, Limits
+from elf.jobmaster.directory.versions import changed
 from elf.jobmaster.values.sql_types import BIGINT, STRING, TIMESTAMP
 from elf.srt.messages.events import Cut
+from elf.srt.messages.messages import Line
 from elf.srt.messages.partial import Part
-from tests.rigs.mesh_lines import part_of, plan_of
+from tests.rigs.mesh_lines import part_of, plan_of, version_of
 from tests.rigs.quick import QUICK
 
 SECOND = 1_000_000
@@ -126,3 +130,21 @@ def test_a_job_over_its_limit_fails_alone_and_says_why() -> None:
     assert failing[run.specs[0].id].startswith("limit: more than 3 groups in one pane")
     assert all(run.specs[1].id in node.seats for node in nodes)
     assert not any(node.vacancies.get(run.specs[1].id) for node in nodes)
+
+
+def test_a_limit_that_fails_a_job_is_the_newest_and_one_that_shapes_results_that_of_the_pane() -> None:
+    spec = JobSpec("hits", 1, "access", (version_of(PLAN),), limits=Limits(2), since_us=1)
+    name = spec.versions[-1].digest
+    more = changed(
+        spec, spec.versions[-1], "split", 9, None, settings=replace(spec.settings, limits=Limits(5))
+    )
+    few = replace(spec.settings, limits=Limits(4, others=True))
+    rest = changed(more, spec.versions[-1], "split", 9, None, settings=few)
+    limits = JobLimits(more, Limits())
+    limits.schedule = (Line(1, name, 0, b""), Line(2, name, 10, b"", more.settings.encode()))
+    assert [limits.at(name, pane).groups for pane in (5, 10)] == [5, 5]
+    limits.spec = rest
+    limits.schedule = (*limits.schedule, Line(3, name, 20, b"", few.encode()))
+    assert [limits.at(name, pane) for pane in (5, 10, 20)] == [Limits(), Limits(), few.limits]
+    assert (limits.sample, limits.newest) == (0, few.limits)
+    assert JobLimits(rest, Limits(3)).at(name, 20) == Limits(3, others=True)
