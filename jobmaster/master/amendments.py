@@ -322,7 +322,7 @@ class Amendments:
         schedule, ahead = self._state.schedule, self._log.ahead.schedule
         assert rank_of(self.spec) <= self.rank >= self._state.spec
         if schedule:  # otherwise the first entry is proposed, which is not a change
-            assert self.is_under_way == (schedule[-1] != ahead[-1])
+            assert self.is_under_way == (number_of(schedule) != number_of(ahead))
             assert not self._index or self._index > self._state.index
             assert number_of(schedule) <= number_of(ahead)
         assert all(control.ballot == self.ballot for control in self._controls)
