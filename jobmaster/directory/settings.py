@@ -16,6 +16,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from elf.errors import PeerError
 from elf.jobmaster.directory.limits import NO_LIMITS, Limits
 from elf.srt.messages.messages import Line, Micros, Schedule
 from elf.srt.messages.typed import parse
@@ -42,9 +43,13 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 @lru_cache(maxsize=256)
-def decode(data: bytes) -> Settings:
-    """The settings of a line. Raises PeerError."""
-    return parse(data, Settings)
+def decode(data: bytes) -> Settings | None:
+    """The settings that a line carries; None for none, and for bytes that are none: any peer may have sent them, and all nodes
+    must read them alike."""
+    try:
+        return parse(data, Settings) if data else None
+    except PeerError:
+        return None
 
 
 def name_of(data: bytes) -> bytes:
@@ -56,23 +61,26 @@ def settings_at(schedule: Schedule, time_us: Micros, base: Settings) -> Settings
     """Rule Settings*: the settings in force at that time. base: those before the first line that carries any. O(lines)."""
     found = base
     for line in schedule:
-        if line.settings and (line.from_us <= time_us or line is schedule[0]):
-            found = decode(line.settings)
+        carried = decode(line.settings)
+        if carried is not None and (line.from_us <= time_us or line is schedule[0]):
+            found = carried
     return found
 
 
 def every(schedule: Schedule, base: Settings) -> list[Settings]:
     """All settings that windows of a schedule may have, oldest first."""
-    carried = [decode(line.settings) for line in schedule if line.settings]
-    return carried if schedule and schedule[0].settings else [base, *carried]
+    carried = [decode(line.settings) for line in schedule]
+    known = [each for each in carried if each is not None]
+    return known if carried and carried[0] is not None else [base, *known]
 
 
 def stretches(schedule: Schedule, base: Settings) -> list[tuple[Micros, Settings]]:
     """The times from which settings are in force, ascending, the first one before all."""
     found: list[tuple[Micros, Settings]] = []
     for line in schedule:
-        if line.settings or not found:
-            found.append((line.from_us, decode(line.settings) if line.settings else base))
+        carried = decode(line.settings)
+        if carried is not None or not found:
+            found.append((line.from_us, carried or base))
     return found or [(0, base)]
 
 

@@ -7,6 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from elf.agent.simulator.run import simulate
+from elf.agent.simulator.scenario.scenario import MS, SECOND, Change, Tune
 from tests.rigs.canaries import meshes
 from tests.soak.drawn import random_scenario
 from tests.soak.tuned import tuned
@@ -25,4 +26,18 @@ def test_every_window_is_exact_in_the_sinks_of_its_settings(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_settings_are_in_force_whoever_serves(seed: int) -> None:
     outcome = simulate(meshes.tuned(seed))
+    assert outcome.is_exact, outcome.violation
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_sides_of_a_partition_that_change_settings_come_to_one_result(seed: int) -> None:
+    apart = meshes.operators_apart(seed)
+    faults = [
+        Tune(at_us=each.at_us, host=each.host, job=0, lateness_us=SECOND + number * 100 * MS, sink=number % 2)
+        if isinstance(each, Change)
+        else each
+        for number, each in enumerate(apart.faults)
+    ]
+    assert sum(isinstance(each, Tune) for each in faults) >= 2
+    outcome = simulate(replace(apart, faults=tuple(faults), sinks=2))
     assert outcome.is_exact, outcome.violation

@@ -10,7 +10,7 @@ from elf.jobmaster.directory.changes import first_entry, rank_of
 from elf.jobmaster.directory.job_spec import JobSpec
 from elf.jobmaster.directory.known_schedule import decode_schedule, schedule_item
 from elf.jobmaster.directory.limits import Limits
-from elf.jobmaster.directory.settings import Settings, retained_from, settings_at
+from elf.jobmaster.directory.settings import Settings, every, retained_from, settings_at
 from elf.jobmaster.directory.versions import changed, history
 from elf.jobmaster.log.entries import Final
 from elf.jobmaster.log.schedule import AFTER_ALL, without_past
@@ -210,3 +210,15 @@ def test_history_names_the_settings_that_a_change_brought() -> None:
         T0 + 25 * SECOND,
     )
     assert steps[-1].settings == (OLD, spec.settings)
+
+
+def test_bytes_that_are_no_settings_change_nothing() -> None:
+    new = replace(OLD, lateness_us=7)
+    lines = (
+        Line(1, "v", 0, b"", b"\xc1"),
+        Line(2, "v", 10, b"", new.encode()),
+        Line(3, "v", 20, b"", b"x" * 99),
+    )
+    assert [settings_at(lines, at, OLD) for at in (5, 15, 25)] == [OLD, new, new]
+    assert every(lines, OLD) == [OLD, new]
+    assert retained_from(lines, OLD, 10**9) < 10**9

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from tests.rigs.agents.mesh_rig import SQL, Fleet, wait_until
-from tests.system.jobs.test_job_changes import history, stored
+from tests.system.jobs.test_job_changes import elf, history, stored
 
 SINK = '[[sink]]\nname = "{0}"\nparquet = "{0}"\n'
 
@@ -19,6 +19,8 @@ def test_sinks_get_the_windows_of_their_own_time_and_none_twice(tmp_path: Path) 
             assert "lateness: " in fleet.elf(
                 "job", "update", "hits", "--lateness", "1500ms", "--sink", "second"
             )
+            nobody = elf(fleet, "job", "update", "hits", "--sink", "nobodys")
+            assert "no agent of the mesh has a sink 'nobodys'" in str(nobody.exception)
             line_us = int(str(history(fleet, "hits")[-1]["from_us"]))
             assert [each["part"] for each in history(fleet, "hits")[-1]["settings"]] == ["lateness", "sinks"]  # type: ignore[attr-defined]
             seen.wait_finals(4)

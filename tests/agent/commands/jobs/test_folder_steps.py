@@ -107,6 +107,24 @@ def test_other_options_are_an_update_that_keeps_the_version(text: str, expected:
     assert step_of(*asked(text), held(step.spec)).action == "unchanged"
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            head("sinks = 'lake'", "limits.groups = 3", "limits.over = 'other'"),
+            "a lake has no place for the row other",
+        ),
+        (
+            head("sinks = 'lake'").replace("window(time, '10 seconds'), ", "").replace("window, ", ""),
+            "a sink would stay empty",
+        ),
+    ],
+)
+def test_other_options_that_cannot_be_are_refused(text: str, expected: str) -> None:
+    with pytest.raises(UsageError, match=expected):
+        step_of(*asked(text), held(running()))
+
+
 def test_a_default_differs_from_what_the_job_has() -> None:
     step = step_of(*asked(SQL), held(running(head("lateness = '5s'"))))
     assert step.differences == [Difference("lateness", "5s", "1m")]
