@@ -290,7 +290,7 @@ class Amendments:
             return ()
         self._is_news = False
         schedule = self._state.schedule
-        return schedule if len(schedule) > 1 or schedule[0].from_us else ()
+        return schedule if len(schedule) > 1 or schedule[0].from_us or schedule[0].settings else ()
 
     def take_controls(self) -> list[Control]:
         """Messages to multicast down the tree, once each."""

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from elf.agent.simulator.run import Run, simulate
-from elf.agent.simulator.scenario.scenario import MS, SECOND, Change, Revoke, Scenario
+from elf.agent.simulator.scenario.scenario import MS, SECOND, AnyFault, Change, Revoke, Scenario
 from tests.rigs.canaries import meshes
 
 AT, BAD = 8 * SECOND, 1
@@ -29,11 +29,11 @@ def ran(scenario: Scenario) -> Run:
 @pytest.mark.parametrize("later_us", [0, 20 * MS, 60 * MS, 200 * MS])
 def test_an_operators_key_is_revoked_in_the_middle_of_an_update(later_us: int) -> None:
     """The change is refused, or it counts until the grace period is over and the job falls back: never by halves."""
-    faults = [
+    faults: list[AnyFault] = [
         Change(at_us=AT, host=BAD, job=0, mode="split"),
         Revoke(at_us=AT + later_us, host=4, operator=BAD),
     ]
-    plain = meshes.mesh(1, [*faults], trouble_us=16 * SECOND)
+    plain = meshes.mesh(1, faults, trouble_us=16 * SECOND)
     run = ran(replace(plain, parameters=replace(plain.parameters, revoked_grace_us=2 * SECOND)))
     versions = [stretch.version for stretch in run.schedule(run.specs[0])]
     assert versions[0] == versions[-1] == run.specs[0].versions[0].digest
