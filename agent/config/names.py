@@ -10,7 +10,7 @@ from elf.errors import UsageError
 from elf.jobmaster.directory.job_spec import NAME_MAX
 
 SHOWN_MAX = 8
-NAME_EXPECTED = "a name of at most 64 letters, digits, _ - and ."
+NAME_EXPECTED = "a name of at most 64 letters, digits, _ - and ., beginning with a letter, digit or _"
 
 
 def is_name(text: str) -> bool:

@@ -145,6 +145,8 @@ def what_of_change(spec: JobSpec, at: int) -> What:
     if spec.changes[at].version == END:
         return "stop"
     change, versions = spec.changes[at], {version.digest: version for version in spec.whole}
+    if change.settings is not None and change.version == change.former:
+        return "update"
     if change.version in (each.version for each in spec.changes[:at]):
         return "rollback"
     new, former = versions.get(change.version), versions.get(change.former)

@@ -11,7 +11,7 @@ from elf.jobmaster.directory.directory import Directory
 from elf.jobmaster.directory.job_items import JobItems
 from elf.jobmaster.directory.job_spec import JobSpec, decode_job
 from elf.jobmaster.directory.known_schedule import KnownLine
-from elf.jobmaster.directory.versions import has_change, line_of, line_of_change
+from elf.jobmaster.directory.versions import has_change, is_signed_again, line_of, line_of_change
 from elf.srt.messages.changes import ChangeReport, ChangeRequest
 from elf.srt.messages.effects import Effect, Route
 from elf.srt.messages.ids import JobId, NodeId
@@ -76,7 +76,7 @@ async def in_force(directory: Directory, spec: JobSpec, wait_s: float = IN_FORCE
     it was in force, or if no master announced it."""
     held = JobItems(directory, spec.id)
     version, change = spec.versions[-1].digest, spec.changes[-1]
-    if change.former == version:  # it was signed again, and is in force already
+    if is_signed_again(change):  # it is in force already
         return line_of_change(held.spec(spec) or spec, held.schedule(), change.number) or spec.since_us
     for _ in range(round(wait_s / LOOK_S)):
         known = held.schedule()

@@ -21,7 +21,7 @@ from elf.srt.messages.events import Cut
 from elf.srt.messages.ids import JobId
 from elf.srt.messages.reports import COSTS_MAX, JobCost
 
-WAY_OUT = "group by fewer values, or start it with another limit"
+WAY_OUT = "group by fewer values, or give it another limit"
 LOOKS = 10
 """Looks, a second each, over which means are taken."""
 
@@ -82,7 +82,7 @@ class JobCosts:
             if len(self._looks) <= LOOKS or self._looks[0].at_s < since_s or seat.is_stopped:
                 continue
             (cost,) = self._costs({seat.job: 0})
-            if why := passed(cost, seat.limits):
+            if why := passed(cost, seat.limits.newest):
                 self._over_s[seat.job] = last.at_s
                 found.append((seat.job, why))
         return found

@@ -36,6 +36,7 @@ from elf.jobmaster.delivery.chunks import put_bytes
 from elf.jobmaster.delivery.ledger import Ledger, above_all
 from elf.jobmaster.delivery.states import PaneReader
 from elf.jobmaster.directory.job_spec import JobSpec, decode_job
+from elf.jobmaster.directory.settings import sinks_of
 from elf.jobmaster.windows.result import PaneState
 from elf.sinks.lake.parquet import ParquetSink, WriterDied, WriterProcess, cause
 from elf.srt.messages.effects import Effect, Send
@@ -178,7 +179,7 @@ class SinkHost:
         for (source, message), spec, made in checked:
             if message.job in failed:
                 continue
-            ledgers = {name: self._ledgers[message.job][name] for name in self._names(spec)}
+            ledgers = {name: self._ledgers[message.job][name] for name in self._names(spec, message)}
             try:
                 stepped, lakes = step_all(ledgers, source, message, self._host.clock_us())
                 await self._in_thread(self._put, [(name, state) for name in lakes for state in made])
@@ -251,10 +252,13 @@ class SinkHost:
         """The message's job, if it has a sink here."""
         item = self._host.node.directory.get("job", message.job)
         spec = decode_job(item) if item is not None else None
-        return spec if spec is not None and self._names(spec) else None
+        return spec if spec is not None and self._names(spec, message) else None
 
-    def _names(self, spec: JobSpec) -> list[str]:
-        return [name for name in spec.sinks if name in self._lakes]
+    def _names(self, spec: JobSpec, message: Message | None = None) -> list[str]:
+        """The job's lakes here, and those that it had: the ones that a window names, if it names any (rule Settings*)."""
+        names = [name for name in sinks_of(spec.remembered) if name in self._lakes]
+        wanted = message.sinks if isinstance(message, Put) else ()
+        return [name for name in names if name in wanted] if wanted else names
 
     # In the thread.
 
@@ -267,7 +271,9 @@ class SinkHost:
         for (source, message), spec in letters:
             known = self._ledgers.get(message.job, {})
             try:
-                opened = {name: known.get(name) or self._open(spec, name) for name in self._names(spec)}
+                opened = {
+                    name: known.get(name) or self._open(spec, name) for name in self._names(spec, message)
+                }
                 self._ledgers[message.job] = known | opened
                 made = self._states(message, spec) if isinstance(message, Put) else []
             except PeerError as error:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from elf.agent.node.delta_worker import DeltaWorker, State
 from elf.agent.node.group_limit import GroupLimit
+from elf.agent.node.job_limits import JobLimits
 from elf.agent.node.lakes import Lakes, SinkOf
 from elf.agent.node.term import Term
 from elf.agent.node.timers import Timed
@@ -30,6 +31,8 @@ from elf.jobmaster.directory.job_items import JobItems
 from elf.jobmaster.directory.job_spec import JobSpec, ballot_item, decode_job, is_another_trial
 from elf.jobmaster.directory.known_schedule import schedule_item
 from elf.jobmaster.directory.limits import NO_LIMITS, Limits
+from elf.jobmaster.directory.settings import every, sinks_of
+from elf.jobmaster.log.entries import Begin, ControlEntry, Retire
 from elf.jobmaster.log.handover import Offering, Unshared
 from elf.jobmaster.log.job_log import Promise
 from elf.jobmaster.log.job_state import JobState
@@ -87,7 +90,7 @@ class JobSeat:
     ) -> None:
         self.job: JobId = spec.id
         self.spec, self.me = spec, me
-        self.limits = spec.limits.within(caps)
+        self.limits = JobLimits(spec, caps)
         self._groups = GroupLimit()
         self.is_stopped = False
         """Whether the job has ended; see the module."""
@@ -127,7 +130,8 @@ class JobSeat:
         """Create all cores but the worker."""
         self.tree = TreeSeat(self.job, self.me, self._life, self._parameters, self._rng)
         about = self.job, self.me, self._life, self._parameters, self._has_credit
-        self.reducer = Reducer(*about, self.limits.sample)
+        self.reducer = Reducer(*about)
+        self.reducer.fold_to(self.limits.sample)
         self.succession = Succession(self.job, self.me, self._parameters, self._new_state, self._instance)
         p = self._parameters
         # Half of a reducer's bound: bundles of workers need the rest.
@@ -226,6 +230,8 @@ class JobSeat:
         spec, known = self._held.spec(self.spec), self.spec
         self.spec = spec or known
         if spec is not None and spec is not known:
+            self.limits.spec = spec
+            self.reducer.fold_to(self.limits.sample)
             self._items += self._held.newly_lost(known, spec)
         if spec is None or self._held.has_ended(spec, now) or is_another_trial(spec, known):
             return self._stop(now)
@@ -234,8 +240,7 @@ class JobSeat:
         if self.master is not None:
             if spec is not known:
                 effects += self.master.spec_changed(spec, now)
-            if (fresh := self._lakes.look(spec.sinks)) is not None:
-                effects += self.master.serve_sinks(self._lakes.sinks, now, fresh)
+            effects += self._lakes.serve(self.master, now)
         effects += self._note_ballot(self._held.ballot(), now)
         return effects + self._note_agents(now)
 
@@ -308,7 +313,10 @@ class JobSeat:
         self._awake = self._flow
         if self.worker is None:
             return []
-        return self.worker.cut(self._groups.apply(cut, self.limits), now)
+        self.limits.schedule = self.worker.schedule
+        if self.limits.has_groups:
+            cut = self._groups.apply(cut, self.limits.at)
+        return self.worker.cut(cut, now)
 
     def step(self, source: NodeId, message: Message, now: int) -> list[Effect]:
         """A message of this job."""
@@ -471,6 +479,8 @@ class JobSeat:
         committed = self.succession.news.take_committed()
         if committed and self.master is not None:
             effects += self.master.committed(committed, now)
+            if any(isinstance(entry, Begin | ControlEntry | Retire) for _, entry in committed):
+                effects += self._lakes.serve(self.master, now)  # the sinks of its schedule's lines
         for change in self.succession.news.take_changes():
             if isinstance(change, Serve):
                 effects += self._serve(change, now)
@@ -483,7 +493,7 @@ class JobSeat:
     def _serve(self, serve: Serve, now: int) -> list[Effect]:
         assert isinstance(serve.state, JobState)
         self.takeovers += 1
-        self._lakes.look(self.spec.sinks)
+        self._lakes.look(sinks_of(every(serve.state.schedule, self.spec.base)))
         # The former node may have taken the log over and never served: what masters before it published is unknown then.
         served = serve.state.served
         has_served = (served[0] + 1, m.node_of(served)) == (serve.ballot[0], serve.former)
@@ -504,6 +514,7 @@ class JobSeat:
             handed_on=has_served and is_gone and not self._served_on,
             signer=self._held.signer,
             is_void=self._held.is_void,
+            takers=self._lakes.takers,
         )
         self._served_on = False
         self._gather()

@@ -31,7 +31,7 @@ class Faults:
         doubles: Doubles,
         bugs: Bugs,
         readers: Readers,
-        change: Callable[[s.Change | s.Stop], None],
+        change: Callable[[s.Change | s.Stop | s.Tune], None],
         revoke: Callable[[s.Revoke], None],
     ) -> None:
         self._mesh, self._world, self._hosts, self._sinks = mesh, mesh.world, mesh.hosts, mesh.sinks
@@ -246,6 +246,7 @@ _FAULTS: dict[
     s.Change: (lambda faults, number, fault: faults._change(fault), None),
     s.Revoke: (lambda faults, number, fault: faults._revoke(fault), None),
     s.Upgrade: (Faults._upgrade, None),
+    s.Tune: (lambda faults, number, fault: faults._change(fault), None),
     s.Stop: (lambda faults, number, fault: faults._change(fault), None),
     s.Bug: (Faults._plant, Faults._end_bug),
     s.Twin: (

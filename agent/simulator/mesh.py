@@ -152,7 +152,12 @@ class Mesh:
                 names = [self.hosts[server.number].name for server in self.servers]
                 taking = [spec.takes(name, ("access",)) for name in names]
                 self.oracle.narrow(spec.id, list(compress(self.servers, taking)))
-            self.oracle.lateness_us[spec.id], self.oracle.keep_us[spec.id] = job.lateness_us, job.keep_us
+            tunes = [
+                fault for fault in self.scenario.faults if isinstance(fault, s.Tune) and fault.job == number
+            ]
+            lateness = (job.lateness_us, *(fault.lateness_us or job.lateness_us for fault in tunes))
+            keep = (job.keep_us, *(fault.keep_us or job.keep_us for fault in tunes))
+            self.oracle.lateness_us[spec.id], self.oracle.keep_us[spec.id] = min(lateness), min(keep)
 
     def number_of(self, actor: Actor) -> int:
         """The number of the host whose key that process has."""

@@ -18,12 +18,13 @@ from collections import Counter
 from functools import partial
 
 import msgspec
+from msgspec.structs import replace
 
 from elf.agent.control.audit import AuditList, Request
 from elf.agent.control.changing import Submission
 from elf.agent.simulator.checks.oracle import Violation
 from elf.agent.simulator.mesh import Mesh, version_of
-from elf.agent.simulator.scenario.scenario import Change, Revoke, Stop
+from elf.agent.simulator.scenario.scenario import Change, Revoke, Stop, Tune
 from elf.agent.simulator.signing import operator, revocation
 from elf.agent.simulator.world.places import EPOCH_US, Actor
 from elf.errors import UsageError
@@ -33,6 +34,7 @@ from elf.jobmaster.directory.directory import Directory
 from elf.jobmaster.directory.ending import end_of, finishing, stopped
 from elf.jobmaster.directory.job_items import JobItems
 from elf.jobmaster.directory.job_spec import END, JobSpec, Version, decode_job
+from elf.jobmaster.directory.settings import Settings
 from elf.jobmaster.directory.versions import changed
 from elf.jobmaster.log.entries import AnyEntry, ControlEntry, SpecRank
 from elf.jobmaster.log.job_state import JobState
@@ -53,7 +55,7 @@ class _Asking(msgspec.Struct):
     """An operator who waits for a verdict. life: of the host's agent; number: of the request in it. version: that the job is to
     have; `END` to stop it. expected: the version that the job must have, or ""."""
 
-    fault: Change | Stop
+    fault: Change | Stop | Tune
     host: Actor
     life: int
     number: int
@@ -105,7 +107,7 @@ class Operators:
 
     # Asking.
 
-    def change(self, fault: Change | Stop) -> None:
+    def change(self, fault: Change | Stop | Tune) -> None:
         """Ask the host of the fault, or the next one that runs and knows the job."""
         mesh, job = self._mesh, self._mesh.specs[fault.job].id
         for step in range(len(mesh.hosts)):
@@ -115,7 +117,7 @@ class Operators:
                 return
         mesh.world.at(mesh.world.now_us + WAITS_US, partial(self.change, fault))
 
-    def _begin(self, fault: Change | Stop, host: Actor) -> None:
+    def _begin(self, fault: Change | Stop | Tune, host: Actor) -> None:
         spec = self._present(fault.job, host)
         if spec is None or spec.stopped:
             return
@@ -126,7 +128,7 @@ class Operators:
         if spec.is_finishing:
             return
         self._numbers += 1
-        version = end_of(spec.versions[-1]) if isinstance(fault, Stop) else self._version(fault, spec)
+        version = spec.versions[-1] if isinstance(fault, Tune) else self._version(fault, spec)
         expected = spec.versions[-1].digest if isinstance(fault, Change) and fault.expects else ""
         each = _Asking(fault, host, host.life, self._numbers, version, expected)
         self._asking.append(each)
@@ -140,7 +142,9 @@ class Operators:
         assert host.node is not None
         return JobItems(host.node.directory, self._mesh.specs[job].id)
 
-    def _version(self, fault: Change, spec: JobSpec) -> Version:
+    def _version(self, fault: Change | Stop, spec: JobSpec) -> Version:
+        if isinstance(fault, Stop):
+            return end_of(spec.versions[-1])
         if fault.back and len(spec.versions) > 1:
             version = spec.whole[-2]
             self._mesh.oracle.came_back.add((spec.id, version.digest))
@@ -161,7 +165,12 @@ class Operators:
         number, former = next_spec_number(held.ballot(), spec.number), spec.versions[-1].digest
         if refused is not None:
             number, former = max(number, refused.next), refused.version
-        if (each.expected and former != each.expected) or former in (each.version.digest, END):
+        if isinstance(each.fault, Tune):
+            each.version = spec.versions[-1]
+            is_outrun = former != each.version.digest or self._tuned(each.fault, spec) == spec.settings
+        else:
+            is_outrun = (bool(each.expected) and former != each.expected) or former == each.version.digest
+        if is_outrun or former == END:
             self.outrun += former != each.version.digest
             self._asking.remove(each)
             return
@@ -169,6 +178,8 @@ class Operators:
         try:
             if isinstance(each.fault, Stop):
                 made = finishing(spec, *about)
+            elif isinstance(each.fault, Tune):
+                made = changed(spec, each.version, "split", *about, self._tuned(each.fault, spec))
             else:
                 made = changed(spec, each.version, each.fault.mode, *about)
         except UsageError:  # too many versions
@@ -182,6 +193,12 @@ class Operators:
         self._auditing.append(host)
         each.request = AuditList(host, host.directory, each.host.id).request(made, item)
         self._look(each, each.submission)
+
+    def _tuned(self, fault: Tune, spec: JobSpec) -> Settings:
+        first = self._mesh.specs[fault.job]
+        sinks = first.sinks[fault.sink :][:1] if fault.sink >= 0 else first.sinks
+        lateness_us, keep_us = fault.lateness_us or spec.lateness_us, fault.keep_us or spec.keep_us
+        return replace(spec.settings, lateness_us=lateness_us, keep_us=keep_us, sinks=sinks)
 
     def _look(self, each: _Asking, submission: Submission) -> None:
         """Read the verdict, or send the change again."""

@@ -20,7 +20,7 @@ from elf.agent.simulator.checks.promises import Promises
 from elf.agent.simulator.checks.readers import Readers
 from elf.agent.simulator.doubles import Doubles
 from elf.agent.simulator.faults import Faults
-from elf.agent.simulator.mesh import EVERY, Mesh, version_of
+from elf.agent.simulator.mesh import EVERY, SINK_NAME, Mesh, version_of
 from elf.agent.simulator.operators import WAITS_US, Operators
 from elf.agent.simulator.scenario import scenario as s
 from elf.agent.simulator.world.disk import Disk
@@ -28,6 +28,7 @@ from elf.agent.simulator.world.places import EPOCH_US, Actor
 from elf.jobmaster.directory.changes import rank_of
 from elf.jobmaster.directory.ending import stopped
 from elf.jobmaster.directory.job_spec import END, JobSpec, decode_job
+from elf.jobmaster.directory.settings import Settings, settings_at
 from elf.jobmaster.directory.versions import with_shared_plans
 from elf.jobmaster.log.job_state import JobState
 from elf.jobmaster.log.schedule import AFTER_ALL, Shape, plan_of
@@ -153,6 +154,9 @@ class Run(Mesh):
             self._check_begin(spec)
             log = self._log(spec)
             check_schedule(log.schedule)
+            # After a partition the job may go on that one side had stopped: from that stop on no line was taken.
+            stretches = [each for each in log.schedule if each.version != END]
+            log = msgspec.structs.replace(log, schedule=stretches)
             if wrong := self._not_in_force(spec):
                 return wrong
             for sink in self.sinks:
@@ -182,7 +186,7 @@ class Run(Mesh):
         log, ended_us = self._ends[spec.id]
         # A master that finds no log begins one in which the line is where the operator asked for it.
         asked_us = min(last.line_us, log.schedule[-1].from_us) - max(0, *self.scenario.skews)
-        if EPOCH_US + ended_us >= asked_us + spec.lateness_us + spec.keep_us:
+        if EPOCH_US + ended_us >= asked_us + newest.lateness_us + newest.keep_us:
             return ""  # it did not wait any longer
         wrong = (self.oracle.unfinished_at_end(log, ended_us, sink) for sink in self.sinks)
         return next(filter(None, wrong), "")
@@ -192,14 +196,17 @@ class Run(Mesh):
         newest, state = self._newest(spec), self._state(spec)
         if wrong := self.operators.check_fallback(spec, state, newest):
             return wrong
-        if rank_of(newest) < state.spec or newest.versions[-1].digest == state.schedule[-1].version:
+        if rank_of(newest) < state.spec:
             return ""
+        if newest.versions[-1].digest == state.schedule[-1].version:
+            in_force = settings_at(state.schedule, AFTER_ALL, newest.base)
+            return "" if in_force == newest.settings else f"job {spec.name}: its settings are not in force"
         return f"job {spec.name}: version {newest.versions[-1].digest[:6]} is not in force"
 
     def _check_begin(self, spec: JobSpec) -> None:
         """A log that starts again begins with the job, or with what was retained then."""
         since = self._state(spec).positions.since_us
-        latest_us = max(self.world.clock(actor) for actor in self.hosts) - spec.keep_us
+        latest_us = max(self.world.clock(actor) for actor in self.hosts) - self.oracle.keep_us[spec.id]
         if since > max(spec.since_us, latest_us):
             raise Violation(f"job {spec.name}: the log begins at {since}, the job at {spec.since_us}")
 
@@ -210,16 +217,25 @@ class Run(Mesh):
             workers = [server.source.worker for server in self.servers]
             ends = dict(chain.from_iterable(map(state.positions.files_of, workers)))
         left = frozenset(worker for worker, member in state.positions.roster.items() if member.has_left)
-        return Log(spec.id, state.ballot, self.schedule(spec), ends, state.is_past, left)
+        is_for = partial(self._is_for, state, self._newest(spec).base)
+        return Log(spec.id, state.ballot, self.schedule(spec), ends, state.is_past, left, is_for)
+
+    def _is_for(self, state: JobState, base: Settings, sink: NodeId, version: str, start: int) -> bool:
+        """Rule Settings*: whether a window is for that sink, by the log's schedule."""
+        name = f"{SINK_NAME}{self.sinks.index(sink) or ''}"
+        return name in settings_at(state.schedule, state.covers(version, start)[0], base).sinks
 
     def schedule(self, spec: JobSpec) -> list[Stretch]:
         """The job's schedule in the serving master's log."""
         state = self._state(spec)
         lines, since = state.schedule, state.positions.since_us
-        out = []
+        out: list[Stretch] = []
         for number, line in enumerate(lines):
             shape = Shape.of(plan_of(line.plan))
             until = lines[number + 1].from_us if number + 1 < len(lines) else AFTER_ALL
+            if out and out[-1].version == line.version:  # it goes on, with other settings
+                out[-1] = msgspec.structs.replace(out[-1], to_us=until)
+                continue
             out.append(Stretch(line.version, shape.size_us, shape.slide_us, max(since, line.from_us), until))
         return out
 
@@ -300,8 +316,8 @@ class Run(Mesh):
                 return
         self.world.at(self.world.now_us + WAITS_US, partial(self._submit, host, spec))
 
-    def _change(self, fault: s.Change | s.Stop) -> None:
-        if isinstance(fault, s.Stop) or not fault.rival:
+    def _change(self, fault: s.Change | s.Stop | s.Tune) -> None:
+        if isinstance(fault, s.Stop | s.Tune) or not fault.rival:
             self.operators.change(fault)
             if isinstance(fault, s.Stop) and not fault.at_once:
                 self._watch_end(self.specs[fault.job].id)

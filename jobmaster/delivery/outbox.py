@@ -198,14 +198,17 @@ class Outbox:
         """Whether the sink was added after this master began to serve."""
         return source in self._sinks and self._sinks[source].is_late
 
-    def put(self, put: Put, to: NodeId | None = None) -> None:
-        """Send a final, revised or withdrawn window to all sinks, or to one, until it is acknowledged."""
+    def put(self, put: Put, to: Collection[NodeId] | None = None) -> None:
+        """Send a final, revised or withdrawn window to all sinks, or to these, until it is acknowledged."""
         if not self.with_open:
             put = replace(put, rows=())  # these sinks store states
-        for sink in self._sinks.values() if to is None else filter(None, [self._sinks.get(to)]):
+        for sink in self._to(to).values():
             nbytes = max(put_bytes(put), WINDOW_BYTES)
             waiting = _Waiting(put.revision, put.status, put, nbytes)
             sink.keep((put.version, put.start), waiting, self._parameters.outbox_bytes_max)
+
+    def _to(self, to: Collection[NodeId] | None) -> dict[NodeId, _Sink]:
+        return {sink: known for sink, known in self._sinks.items() if to is None or sink in to}
 
     def retired(self, is_past: Callable[[str, Micros], bool]) -> list[Effect]:
         """Panes were dropped: windows that wait without rows, and would be read from them, are lost. O(waiting windows)."""
@@ -223,13 +226,13 @@ class Outbox:
                 lost.append(Notice("unsent", text, to))
         return lost
 
-    def open(self, put: Put) -> list[Effect]:
-        """Send an open window once: if it is lost, the next one replaces it."""
+    def open(self, put: Put, to: Collection[NodeId] | None = None) -> list[Effect]:
+        """Send an open window once to all sinks, or to these: if it is lost, the next one replaces it."""
         if not self.with_open:
             return []
         if put_bytes(put) > self._parameters.frame_bytes_max:
             return []  # it is sent when it is final
-        return [Send(to, put) for to, sink in self._sinks.items() if sink.ledger is not None]
+        return [Send(each, put) for each, sink in self._to(to).items() if sink.ledger is not None]
 
     def ledger_reported(
         self, source: NodeId, message: LedgerReport

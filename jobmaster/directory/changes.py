@@ -7,8 +7,9 @@ from math import lcm
 from elf.jobmaster.directory.directory import body_digest
 from elf.jobmaster.directory.job_spec import JobSpec
 from elf.jobmaster.directory.known_schedule import KnownSchedule
+from elf.jobmaster.directory.settings import carry, every, name_of, retained_from, settings_at
 from elf.jobmaster.log.entries import Begin, SpecRank
-from elf.jobmaster.log.schedule import Shape, next_number, number_after, plan_of, without_past
+from elf.jobmaster.log.schedule import AFTER_ALL, Shape, next_number, number_after, plan_of, without_past
 from elf.srt.messages.messages import Ballot, Line, Micros, Schedule
 
 DAY_US = 24 * 3600 * 1_000_000
@@ -31,14 +32,16 @@ def first_entry(spec: JobSpec, ballot: Ballot, now: Micros, earlier: KnownSchedu
     known = _known_lines(spec, ballot, earlier) if earlier is not None else ()
     schedule = known or _first_schedule(spec, ballot)
     sizes = [Shape.of(plan_of(line.plan)).size_us for line in schedule]
-    since = max(spec.since_us, now - spec.keep_us - spec.lateness_us - max(sizes))
-    if len(spec.versions) == 1:
+    late_us = max(each.lateness_us for each in every(schedule, spec.base))
+    since = max(spec.since_us, retained_from(schedule, spec.base, now - late_us - max(sizes)))
+    if len(spec.versions) == 1 and len(spec.changes) < 2:
         since = max(since, spec.line_us)
     since -= since % (sizes[0] or 1)
     if not known or earlier is None:
         return Begin(ballot, since, schedule, rank_of(spec))
     since = max(since, known[0].from_us)  # the version in force before it is unknown
     is_all = schedule[-1].version == spec.versions[-1].digest
+    is_all = is_all and settings_at(schedule, AFTER_ALL, spec.base) == spec.settings
     rank = rank_of(spec) if is_all else min(earlier.rank, rank_of(spec))
     return Begin(ballot, since, without_past(schedule, since), rank)
 
@@ -47,27 +50,35 @@ def _known_lines(spec: JobSpec, ballot: Ballot, earlier: KnownSchedule) -> Sched
     """The last control lines of an earlier log whose versions the spec has, as lines of a new log. A version newer than the spec
     comes into force when its spec arrives."""
     plans = {version.digest: version.plan for version in spec.whole}
+    settings = {name_of(each): each for each in (known.encode() for known in spec.remembered)} | {b"": b""}
     lines = list(earlier.lines)
-    while lines and lines[-1].version not in plans and earlier.rank > rank_of(spec):
+    while lines and earlier.rank > rank_of(spec):
+        if lines[-1].version in plans and lines[-1].settings in settings:
+            break
         lines.pop()
     unknown = [at for at, line in enumerate(lines) if line.version not in plans]
     lines = lines[unknown[-1] + 1 :] if unknown else lines
     number = next_number(ballot, ())
     return tuple(
-        Line(number + at, line.version, line.from_us, plans[line.version]) for at, line in enumerate(lines)
+        Line(number + at, line.version, line.from_us, plans[line.version], settings.get(line.settings, b""))
+        for at, line in enumerate(lines)
     )
 
 
 def _first_schedule(spec: JobSpec, ballot: Ballot) -> Schedule:
     """The schedule of a job without a log. If its last change is a `split`, the previous version is in force before its line."""
     number, last = next_number(ballot, ()), spec.versions[-1]
-    if len(spec.versions) == 1 or spec.mode != "split" or not spec.line_us:
-        return (Line(number, last.digest, 0, last.plan),)
-    before = spec.whole[-2]
-    return (
-        Line(number, before.digest, 0, before.plan),
-        Line(number + 1, last.digest, spec.line_us, last.plan),
+    first, change = Line(number, last.digest, 0, last.plan), spec.changes[-1] if spec.changes else None
+    both = change.settings if change is not None else None
+    if (len(spec.versions) == 1 and both is None) or spec.mode != "split" or not spec.line_us:
+        return (carry((), first, spec.settings, spec.base),)
+    former = change.former if change is not None else ""
+    before = next((each for each in spec.whole if each.digest == former), spec.whole[-2:][0])
+    first = carry(
+        (), Line(number, before.digest, 0, before.plan), both[0] if both else spec.settings, spec.base
     )
+    line = Line(number + 1, last.digest, spec.line_us, last.plan)
+    return first, carry((first,), line, spec.settings, spec.base)
 
 
 def next_boundary(plans: tuple[bytes, bytes], after_us: Micros) -> Micros:

@@ -18,6 +18,7 @@ from elf.errors import PeerError
 from elf.jobmaster.directory.audit import decode_audited
 from elf.jobmaster.directory.known_schedule import BALLOT_PARTS, body_of, decode_schedule, stamp_of
 from elf.jobmaster.directory.limits import NO_LIMITS, Limits, Over
+from elf.jobmaster.directory.settings import Settings, Sinks
 from elf.jobmaster.directory.shared_plans import is_plan, whole
 from elf.jobmaster.plan.features import Features, known, lacking, needed
 from elf.srt.messages.ids import NodeId, job_id, maker
@@ -58,7 +59,8 @@ CHANGES_MAX = 64
 class Change(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A change of a job, for its history: the number of the spec that made it, the version that it brought, and how. asked_us:
     the time of the command. from_us: the control line, if the next change knew it; 0: unknown. former: the version that it
-    changes; "" for a start. by: the name of the operator who signed it."""
+    changes; "" for a start. by: the name of the operator who signed it. settings: those before it and those that it
+    brought; None: it changed none."""
 
     number: Number
     version: Annotated[str, Meta(min_length=1, max_length=64)]
@@ -67,6 +69,7 @@ class Change(msgspec.Struct, frozen=True, array_like=True, gc=False):
     from_us: Number = 0
     former: Annotated[str, Meta(max_length=64)] = ""
     by: Annotated[str, Meta(max_length=64)] = ""
+    settings: tuple[Settings, Settings] | None = None
 
 
 class Trial(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -103,7 +106,7 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     line_us: Number = 0
     lateness_us: Number = 60_000_000
     keep_us: Number = 3_600_000_000
-    sinks: Annotated[tuple[Annotated[str, Meta(max_length=1000)], ...], Meta(max_length=16)] = ()
+    sinks: Sinks = ()
     stopped: bool = False
     since_us: Number = 0
     emit_us: Number = 0
@@ -112,6 +115,21 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     trial: Trial | None = None
     limits: Limits = NO_LIMITS
     end: Annotated[bytes, Meta(max_length=SIGNATURE_BYTES_MAX)] = b""
+
+    @property
+    def settings(self) -> Settings:
+        """The newest ones; a master decides from when on they are in force."""
+        return Settings(self.lateness_us, self.keep_us, self.emit_us, self.sinks, self.limits)
+
+    @property
+    def base(self) -> Settings:
+        """The settings before the first change of them that the spec remembers."""
+        return self.remembered[0]
+
+    @property
+    def remembered(self) -> list[Settings]:
+        """All settings that the spec remembers, oldest first."""
+        return [*(each.settings[0] for each in self.changes if each.settings is not None), self.settings]
 
     @property
     def is_finishing(self) -> bool:

@@ -5,7 +5,8 @@ time once, and only the log has it. So each master publishes its log's schedule 
 two items nodes keep the one with the higher (ballot, number of the schedule). The item contains names of versions and times; the
 plans are in the spec, which an operator has signed.
 
-Bounded: the newest `LINES_MAX` lines, 6 KiB. A job that was never changed has no such item.
+Bounded: the newest `LINES_MAX` lines, 7 KiB; with other settings at each of them 9 KiB. A job that was never changed has no
+such item.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import msgspec
 from msgspec import Meta
 
 from elf.errors import PeerError
+from elf.jobmaster.directory.settings import name_of
 from elf.jobmaster.log.entries import SpecRank
 from elf.jobmaster.log.schedule import number_of
 from elf.srt.messages.ids import ID_BYTES, JobId
@@ -32,10 +34,12 @@ STAMP_PARTS = BALLOT_PARTS + 1
 
 
 class KnownLine(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """From `from_us` on that version is in force."""
+    """From `from_us` on that version is in force. settings: the name of those that the line carries; b"": none. The spec, which
+    an operator has signed, has the settings themselves."""
 
     version: Annotated[str, Meta(min_length=1, max_length=64)]
     from_us: Micros
+    settings: Annotated[bytes, Meta(max_length=8)] = b""
 
 
 class KnownSchedule(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -61,7 +65,9 @@ def stamp_of(ballot: Ballot) -> tuple[int, ...]:
 
 def schedule_item(job: JobId, ballot: Ballot, rank: SpecRank, schedule: Schedule) -> Item:
     """The item of a master under that ballot."""
-    lines = tuple(KnownLine(line.version, line.from_us) for line in schedule[-LINES_MAX:])
+    lines = tuple(
+        KnownLine(line.version, line.from_us, name_of(line.settings)) for line in schedule[-LINES_MAX:]
+    )
     known = KnownSchedule(*rank, lines)
     stamp = (*stamp_of(ballot), number_of(schedule))
     return Item("schedule", job, stamp, _encoder.encode(known))

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import msgspec
-from msgspec.structs import astuple, replace
+from msgspec.structs import asdict, astuple, replace
 
 from elf.errors import UsageError
 from elf.jobmaster.directory.job_spec import (
@@ -24,6 +24,7 @@ from elf.jobmaster.directory.job_spec import (
     Version,
 )
 from elf.jobmaster.directory.known_schedule import KnownSchedule
+from elf.jobmaster.directory.settings import Settings
 from elf.jobmaster.directory.shared_plans import WHOLE_BYTES_MAX, shared
 from elf.jobmaster.log.schedule import Shape, plan_of
 from elf.jobmaster.plan.codec import digest, encode
@@ -61,10 +62,12 @@ def changed(
     known: KnownSchedule | None,
     number: int = 0,
     former: str = "",
+    settings: Settings | None = None,
 ) -> JobSpec:
     """The job's next spec, in which `version` comes into force at `now_us` or, by `mode`, near it.
 
     number: see `next_spec_number`; former: the version that is changed; by default the next number, and the spec's last version.
+    settings: the new ones, by default those that the job has.
     Of two versions with one digest only the last remains. The oldest versions whose windows are past retention are left out, as
     many as it takes. Raises UsageError if that is not enough.
     """
@@ -72,7 +75,9 @@ def changed(
     needed = _needed(spec, now_us, known)
     number = number or spec.number + 1
     former = former or spec.versions[-1].digest
-    change = Change(number, version.digest, mode, now_us, former=former)
+    settings = settings or spec.settings
+    both = (spec.settings, settings) if settings != spec.settings else None
+    change = Change(number, version.digest, mode, now_us, former=former, settings=both)
     changes = (*_with_lines(spec, known), change)[-CHANGES_MAX:]
     while True:
         new = replace(
@@ -82,6 +87,7 @@ def changed(
             mode=mode,
             line_us=now_us,
             changes=changes,
+            **asdict(settings),
         )
         whole_bytes = sum(len(each.plan) for each in (*others, version))
         fits = len(new.encode()) <= BODY_BYTES_MAX and whole_bytes <= WHOLE_BYTES_MAX
@@ -102,7 +108,8 @@ def _needed(spec: JobSpec, now_us: Micros, known: KnownSchedule | None) -> set[s
     if known is None:
         return {spec.versions[-1].digest}
     longest_us = max(Shape.of(plan_of(version.plan)).size_us for version in spec.whole)
-    retained_us = now_us - 2 * spec.keep_us - spec.lateness_us - longest_us
+    most = [max(each.keep_us for each in spec.remembered), max(each.lateness_us for each in spec.remembered)]
+    retained_us = now_us - 2 * most[0] - most[1] - longest_us
     ends = [line.from_us for line in known.lines[1:]]
     lines = zip(known.lines, [*ends, now_us], strict=True)
     return {line.version for line, end in lines if end > retained_us} | {spec.versions[-1].digest}
@@ -122,6 +129,7 @@ class Step(msgspec.Struct, frozen=True):
     state: "in force"; "replaced" by a later one; "superseded": a later one's control line is not after its own, or came before it
     had any; "waits" to come into force; "lost": taken by a master, but not known to a master of a later term, whose changes hold;
     "revoked": its signer's certificate was. by: who signed it; "" if unknown. values: of the query's parameters, as texts.
+    settings: those before it and those that it brought, if it changed any.
     """
 
     version: str
@@ -132,6 +140,7 @@ class Step(msgspec.Struct, frozen=True):
     sql: str
     values: dict[str, str] = {}
     by: str = ""
+    settings: tuple[Settings, Settings] | None = None
 
 
 def history(spec: JobSpec, known: KnownSchedule | None, lost: Lost | None = None) -> list[Step]:
@@ -161,7 +170,7 @@ def history(spec: JobSpec, known: KnownSchedule | None, lost: Lost | None = None
 
 def _step(change: Change, mode: StepMode, state: State, versions: Mapping[str, Version]) -> Step:
     about = (change.asked_us or None, change.from_us or None, state, *_told(versions.get(change.version)))
-    return Step(change.version, mode, *about, change.by)
+    return Step(change.version, mode, *about, change.by, change.settings)
 
 
 def _fallback(spec: JobSpec, known: KnownSchedule | None, lost: Lost | None) -> Change | None:
@@ -190,7 +199,7 @@ def _state(changes: tuple[Change, ...], at: int, current: int) -> State:
         return "waits"
     from_us = changes[at].from_us
     later = [change.from_us for change in changes[at + 1 :] if change.from_us]
-    if from_us and changes[at + 1].former == changes[at + 1].version:
+    if from_us and is_signed_again(changes[at + 1]):
         return "replaced"
     return "replaced" if from_us and from_us < min(later, default=0) else "superseded"
 
@@ -206,10 +215,15 @@ def _with_lines(spec: JobSpec, known: KnownSchedule | None) -> tuple[Change, ...
     lines = list(known.lines) if known is not None and known.number >= changes[0].number else []
     for at in range(len(changes) - 1, -1, -1):
         if lines and lines[-1].version == changes[at].version:
-            is_again = changes[at].former == changes[at].version  # signed again: its line is the one before
+            is_again = is_signed_again(changes[at])  # its line is the one before
             line = lines[-1] if is_again else lines.pop()
             changes[at] = replace(changes[at], from_us=line.from_us or changes[at].from_us)
     return tuple(changes)
+
+
+def is_signed_again(change: Change) -> bool:
+    """Whether a change only brings another signature: neither another version nor other settings."""
+    return change.former == change.version and change.settings is None
 
 
 def has_change(spec: JobSpec, change: Change) -> bool:

@@ -416,7 +416,7 @@ class Positions:
 
     def _retire(self, before_us: Micros) -> None:
         self.retained_us = max(self.retained_us, before_us)
-        self._set_schedule(without_past(self.schedule, before_us))
+        self._set_schedule(without_past(self.schedule, before_us, self.longest_us))
         past_us = self.reread_us  # lines before it are in no retained pane
         for slot in [slot for slot, (_, until) in self.closed.items() if until <= past_us]:
             self._drop(slot)

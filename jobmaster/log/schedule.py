@@ -7,6 +7,7 @@ from functools import lru_cache
 from hashlib import blake2b
 
 import msgspec
+from msgspec.structs import replace
 
 from elf.jobmaster.plan.codec import decode
 from elf.jobmaster.plan.plan import Plan
@@ -73,10 +74,17 @@ def with_line(schedule: Schedule, line: Line) -> Schedule:
     return (*(each for each in schedule if each.from_us < line.from_us), line)
 
 
-def without_past(schedule: Schedule, before_us: Micros) -> Schedule:
-    """The schedule without the lines that were replaced at or before that time."""
-    while len(schedule) > 1 and schedule[1].from_us <= before_us:
-        schedule = schedule[1:]
+def without_past(schedule: Schedule, before_us: Micros, longest_us: Micros = 0) -> Schedule:
+    """The schedule without the lines that were replaced at or before that time. Their settings go on. Where a version went on,
+    with other settings, the two lines become one once no window of `longest_us` reaches over that time."""
+    while len(schedule) > 1:
+        first, second = schedule[:2]
+        goes_on = first.version == second.version
+        if second.from_us + (longest_us if goes_on else 0) > before_us:
+            break
+        from_us = first.from_us if goes_on else second.from_us
+        merged = replace(second, from_us=from_us, settings=second.settings or first.settings)
+        schedule = (merged, *schedule[2:])
     return schedule
 
 

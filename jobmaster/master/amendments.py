@@ -10,10 +10,10 @@ One change at a time: while a CONTROL is not in the log, the next one waits, and
 
 | state | what happens | next |
 |---|---|---|
-| in force | a change names the version in force, and has the next number | in force: it is taken, as the newest spec |
+| in force | a change of the newest spec, and of the version in force, with the next number | in force: it is taken |
 | in force | any other change | in force: it is refused, for good |
 | under way, or a newer spec waits | a change | it is not judged yet: its agent sends it again |
-| in force | the newest spec has another last version, and the log has room | under way: CONTROL is proposed |
+| in force | the newest spec has another last version, or other settings, and the log has room | under way: CONTROL is proposed |
 | in force | its signer counts no more, and the newest spec that counts is an older one | under way: CONTROL back to that |
 | under way | it is in the log | in force: the line is multicast, and reported to the directory |
 | in force, a lane open, or just changed | every `repeat_us` | the line is multicast again |
@@ -34,6 +34,7 @@ from collections.abc import Callable
 from elf.jobmaster.directory.changes import next_boundary, next_spec_number, rank_of
 from elf.jobmaster.directory.job_spec import END, JobSpec
 from elf.jobmaster.directory.known_schedule import KnownSchedule
+from elf.jobmaster.directory.settings import carry, settings_at
 from elf.jobmaster.directory.versions import has_change
 from elf.jobmaster.log.entries import NO_LANE, Accept, ControlEntry
 from elf.jobmaster.log.job_state import JobState
@@ -126,10 +127,15 @@ class Amendments:
         return is_next
 
     def is_next(self, spec: JobSpec) -> bool:
-        """Rule Order*: a change is taken only if it has the next number of this master's, and names the version in force. None is
-        after the job's end."""
+        """Rule Order*: a change is taken only if it has the next number of this master's, names the version in force, and was
+        made of the newest spec, whose settings it goes on with. None is after the job's end."""
         former = spec.changes[-1].former if spec.changes else ""
-        return (spec.number, former) == (self.next_number, self.version) and former != END
+        is_next = (spec.number, former) == (self.next_number, self.version) and former != END
+        return is_next and self._is_of_newest(spec)
+
+    def _is_of_newest(self, spec: JobSpec) -> bool:
+        newest = self.spec.changes[-1:]
+        return len(spec.changes) < 2 or not newest or spec.changes[-2].number == newest[0].number
 
     def note(self, entry: Accept) -> None:
         """Agents confirm a schedule by the first delta that they cut under it and that is in the log. O(contributions) until all
@@ -161,8 +167,10 @@ class Amendments:
 
     @property
     def _is_awaited(self) -> bool:
-        """Whether the spec's last version is not in force, and not proposed."""
-        has_come = self.spec.versions[-1].digest == self._log.ahead.schedule[-1].version
+        """Whether the spec's last version, or its settings, are not in force, and not proposed."""
+        schedule = self._log.ahead.schedule
+        has_come = self.spec.versions[-1].digest == schedule[-1].version
+        has_come = has_come and settings_at(schedule, AFTER_ALL, self.spec.base) == self.spec.settings
         return not has_come and (self.rank > self._state.spec or self.falls_back)
 
     def _propose(self, now: int) -> None:
@@ -171,18 +179,33 @@ class Amendments:
         if self.falls_back:
             self.rank = self.next_number, self.rank[1]  # above all that counted before
         line_us, lane_us = max(self._line_us(now), ahead.retained_us), NO_LANE
+        if self._is_of_settings:
+            line_us = self.past_finals(line_us)
         if not self.keeps_rows(line_us):
             line_us = max(line_us, ahead.retained_us + 1)
             lane_us = NO_LANE if self.is_past_all(line_us) else self._lane_us(line_us)
         number = next_number(self.ballot, ahead.schedule)
         line = Line(number, last.digest, line_us, last.plan)
+        line = carry(ahead.schedule, line, self.spec.settings, self.spec.base)
         self._index = self._log.propose(ControlEntry(line, lane_us, self.rank, self._signer()))
         self.announce()
 
+    @property
+    def _is_of_settings(self) -> bool:
+        """Whether only settings change: no line is counted in another way, so none is read again."""
+        return self.spec.versions[-1].digest == self._log.ahead.schedule[-1].version
+
+    def past_finals(self, line_us: Micros) -> Micros:
+        """Rule Settings*: new settings begin past all windows that are final, or about to be, under those before; and past the
+        line before, whose version goes on."""
+        return max(line_us, self._publication.past_finals, self._log.ahead.schedule[-1].from_us + 1)
+
     def keeps_rows(self, line_us: Micros) -> bool:
-        """Rule Keep*: nothing need be read again if the new version counts as those that it replaces: their rows become its own.
-        While a lane is open, it is read again under the new schedule instead."""
+        """Rule Keep*: nothing need be read again if the new version counts as those that it replaces: their rows become its own;
+        or if it is the same. While a lane is open, it is read again under the new schedule instead."""
         ahead = self._log.ahead
+        if self._is_of_settings and ahead.lane is None:
+            return True
         new = self.spec.versions[-1].plan
         return ahead.lane is None and counts_alike(ahead.schedule, ahead.shapes, new, line_us)
 
@@ -211,7 +234,9 @@ class Amendments:
         spec, at = self.spec, self.spec.line_us or now
         if (line_us := self.decided()) is not None:
             return line_us
-        if spec.mode == "restate" or (spec.mode == "split" and self._shows_other_rows):
+        if not self._is_of_settings and (
+            spec.mode == "restate" or (spec.mode == "split" and self._shows_other_rows)
+        ):
             return self._publication.oldest_open(at)
         at = self._past_reported(at)
         if spec.mode == "next":
@@ -220,7 +245,10 @@ class Amendments:
 
     @property
     def _shows_other_rows(self) -> bool:
-        """Whether the change is one of HAVING, ORDER BY and LIMIT alone: no window is cut for it."""
+        """Whether the change is one of HAVING, ORDER BY and LIMIT alone: no window is cut for it. Not with other settings, which
+        begin past all reported lines."""
+        if settings_at(self._log.ahead.schedule, AFTER_ALL, self.spec.base) != self.spec.settings:
+            return False
         plan = plan_of(self._log.ahead.schedule[-1].plan)
         return plan.window is not None and plan_of(self.spec.versions[-1].plan).counts_as(plan)
 
@@ -262,7 +290,7 @@ class Amendments:
             return ()
         self._is_news = False
         schedule = self._state.schedule
-        return schedule if len(schedule) > 1 or schedule[0].from_us else ()
+        return schedule if len(schedule) > 1 or schedule[0].from_us or schedule[0].settings else ()
 
     def take_controls(self) -> list[Control]:
         """Messages to multicast down the tree, once each."""
@@ -294,7 +322,7 @@ class Amendments:
         schedule, ahead = self._state.schedule, self._log.ahead.schedule
         assert rank_of(self.spec) <= self.rank >= self._state.spec
         if schedule:  # otherwise the first entry is proposed, which is not a change
-            assert self.is_under_way == (schedule[-1] != ahead[-1])
+            assert self.is_under_way == (number_of(schedule) != number_of(ahead))
             assert not self._index or self._index > self._state.index
             assert number_of(schedule) <= number_of(ahead)
         assert all(control.ballot == self.ballot for control in self._controls)

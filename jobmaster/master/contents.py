@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 from elf.cbt.budget import Budget
@@ -19,15 +19,17 @@ from elf.srt.messages.results import PaneParts
 
 
 class Contents:
-    """The contents of one job's windows. stores_states: whether a sink also stores the states of panes. sample: above 0, the most
-    groups of a window beside the row `other`.
+    """The contents of one job's windows. stores_states: whether a sink also stores the states of panes. sample: of a window;
+    above 0, the most groups beside the row `other`.
 
     reading: the large window that is being read, or has been read and waits to be fetched.
     """
 
-    def __init__(self, state: JobState, budget: Budget, stores_states: bool, sample: int = 0) -> None:
-        self._sample = sample
-        self._state, self._budget, self._stores_states = state, budget, stores_states
+    def __init__(
+        self, state: JobState, budget: Budget, stores_states: bool, sample: Callable[[WindowKey], int]
+    ) -> None:
+        self._sample, self.stores_states = sample, stores_states
+        self._state, self._budget = state, budget
         self._publishers: dict[str, Publisher] = {}
         self._makers: dict[str, StateMaker] = {}
         self.reading: Reading | None = None
@@ -77,8 +79,8 @@ class Contents:
         rows: Sequence[tuple[Any, ...]] = ()
         pieces = panes.window(start, stop if stop is not None else start, STEP_BYTES)
         others: Sequence[tuple[Any, ...]] = ()
-        if self._sample and not panes.plan.families:
-            groups, rest = sampled(pieces, panes.ops[0], self._sample)
+        if (sample := self._sample(key)) and not panes.plan.families:
+            groups, rest = sampled(pieces, panes.ops[0], sample)
             pieces = iter([Piece(groups, [])] if len(groups) else [])
             others = self.publisher(version).rows_of_other(rest)
         for found in self.publisher(version).steps(pieces):
@@ -108,7 +110,7 @@ class Contents:
         stored once, with the first final window that has it. O(values of these panes)."""
         version, start = key
         shape = self._state.shape(version)
-        if not self._stores_states or not shape.pane_us:
+        if not self.stores_states or not shape.pane_us:
             return
         low, stop = start + shape.size_us - shape.slide_us, start + shape.size_us
         panes = self._state.panes[version]

@@ -16,6 +16,7 @@ Prior art: windows and watermarks are those of MillWheel, with a watermark for e
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
 from typing import Literal
 
 from msgspec.structs import replace
@@ -37,6 +38,7 @@ from elf.jobmaster.master.proposals import ROOM_KEPT, Proposals
 from elf.jobmaster.master.publication import Publication
 from elf.jobmaster.master.ready import Ready
 from elf.jobmaster.master.roster import Roster
+from elf.jobmaster.master.window_settings import Takers, WindowSettings
 from elf.srt.messages.effects import Effect
 from elf.srt.messages.ids import NodeId
 from elf.srt.messages.messages import Ballot, Bundle, Control, Goodbye, Hello, Message, Micros, Schedule
@@ -57,8 +59,8 @@ class Master:
     that keep a ledger; stores_states: whether they store the states of panes, not only rows. known_schedule: the schedule of an
     earlier log, according to the directory, which a new log continues. losses: see `Succession.losses`; unshared: entries that an
     earlier master on this node kept. handed_on: the former master has published nothing that is not in the log. signer, is_void:
-    see `Amendments`. Every public method takes the node's clock and returns effects. `fence`: a higher ballot that a sink
-    reported; the node must step down.
+    see `Amendments`. takers: see `WindowSettings`. Every public method takes the node's clock and
+    returns effects. `fence`: a higher ballot that a sink reported; the node must step down.
     """
 
     def __init__(
@@ -78,6 +80,7 @@ class Master:
         handed_on: bool = False,
         signer: Callable[[], bytes] = bytes,
         is_void: Callable[[bytes, Micros], bool] = lambda signer, now: False,
+        takers: Takers = lambda names: None,
     ) -> None:
         self.spec, self.state, self.ballot, self.parameters = spec, state, ballot, parameters
         self.job = state.job
@@ -91,12 +94,11 @@ class Master:
             ballot,
             parameters,
             budget,
-            lateness_us=spec.lateness_us,
-            keep_us=spec.keep_us,
-            emit_us=self._emit_us,
-            stores_states=stores_states and bool(spec.sinks),
-            sample=spec.limits.sample,
+            settings=WindowSettings(state, spec.base, takers),
+            stores_states=stores_states,
         )
+        self._stores_states = stores_states
+        self.publication.contents.stores_states &= bool(self.publication.settings.sinks)
         self.outbox = Outbox(
             self.job,
             ballot,
@@ -148,7 +150,8 @@ class Master:
         unless it is known that it did not; if its log was lost, all that have ended."""
         if self._has_all:
             return 0
-        return now - (0 if self.roster.is_new else self.spec.lateness_us)
+        known = (*self.publication.settings.every, self.spec.settings)
+        return now - (0 if self.roster.is_new else min(each.lateness_us for each in known))
 
     # ---- the log ----
 
@@ -194,6 +197,7 @@ class Master:
                 self._out += self.watchers.publish(put)
                 if self.outbox.with_open:
                     self.outbox.put(put)
+            self._emission.within(now, self._emit_us)
         elif isinstance(entry, Retire):
             self.publication.retired()
             self.roster.retired()
@@ -245,8 +249,7 @@ class Master:
     def spec_changed(self, spec: JobSpec, now: int) -> list[Effect]:
         """The directory has another spec, maybe with a version that is not in force yet."""
         if self.amendments.spec_changed(spec):
-            self.spec = spec
-            self.publication.lateness_us, self.publication.keep_us = spec.lateness_us, spec.keep_us
+            self.spec, self.publication.settings.base = spec, spec.base
             self.amendments.propose_due(now)
         return self._end(now)
 
@@ -301,15 +304,15 @@ class Master:
 
     @property
     def _emit_us(self) -> int:
-        return self.spec.emit_us or self.parameters.emit_us
+        return self.publication.settings.newest.emit_us or self.parameters.emit_us
 
     def log_final(self, ready: Ready) -> None:
         """Windows*: FINAL is replicated first; `committed` then publishes the window."""
         self.log.propose(ready.entry)
 
     def _publish(self, ready: Ready) -> None:
-        put = ready.as_put(self.job, self.ballot)
-        self.outbox.put(put)
+        put = self.publication.as_put(ready)
+        self.outbox.put(put, self.publication.settings.takers(ready.key))
         if not ready.coverage.is_whole and not self.publication.earlier.may_be_partial(ready.key):
             return
         self._out += self.watchers.publish(without_panes(put))
@@ -320,15 +323,15 @@ class Master:
         self._out += self.watchers.publish(put)
 
     def _publish_open(self, ready: Ready) -> None:
-        put = ready.as_put(self.job, self.ballot)
-        self._out += self.outbox.open(put)
+        put = self.publication.as_put(ready)
+        self._out += self.outbox.open(put, self.publication.settings.takers(ready.key))
         self._out += self.watchers.publish(put)
 
     def _retire(self) -> None:
         """Propose Retire in steps of a sixteenth of retention: an entry for each pane would cost as much as the panes. Proposed
         lines are published first: after Retire they would be in no window, and would not be counted as late."""
         self.publication.has_ledgers = self._has_ledgers()
-        least = self.ahead.retained_us + self.spec.keep_us // 16 + 1
+        least = self.ahead.retained_us + self.publication.settings.newest.keep_us // 16 + 1
         before = self.publication.retire_at(self.outbox.oldest_us)
         if (
             before is not None
@@ -352,8 +355,11 @@ class Master:
     # ---- sinks ----
 
     def serve_sinks(self, sinks: Sequence[NodeId], now: int, fresh: Collection[NodeId] = ()) -> list[Effect]:
-        """Set the durable sinks of the present spec, and request at once the ledgers of new ones and of `fresh`: sinks that have
-        one lake more than before."""
+        """Set the nodes of the job's sinks, and request at once the ledgers of new ones and of `fresh`: those that have one lake
+        more than before."""
+        self.publication.contents.stores_states = self._stores_states and bool(
+            self.publication.settings.sinks
+        )
         self.outbox.serve(sinks, fresh)
         return self._end(now)
 
@@ -362,7 +368,7 @@ class Master:
         if status == WITHDRAWN:
             return self.publication.withdrawn(key)
         ready = self.publication.reread(key)
-        return ready.as_put(self.job, self.ballot) if isinstance(ready, Ready) else ready
+        return self.publication.as_put(ready) if isinstance(ready, Ready) else ready
 
     def ledger_reported(self, source: NodeId, message: LedgerReport, now: int) -> list[Effect]:
         """A sink reports its ledger."""
@@ -379,8 +385,9 @@ class Master:
 
     def _compare_ledger(self, source: NodeId, entries: Sequence[tuple[WindowKey, Revision, int]]) -> None:
         self._ledgers -= 1
-        for put in self.publication.ledger_reported(entries, self.outbox.is_late(source)):
-            self.outbox.put(put, source)
+        takes = partial(self.publication.settings.is_for, source)
+        for put in self.publication.ledger_reported(entries, self.outbox.is_late(source), takes):
+            self.outbox.put(put, (source,))
 
     def put_acknowledged(self, source: NodeId, message: PutReply, now: int) -> list[Effect]:
         """A sink acknowledges a window, or refuses this master."""

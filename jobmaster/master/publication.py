@@ -16,8 +16,10 @@ revision, withdraws each of them, including those that only a sink's ledger has.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
+
+from msgspec.structs import replace
 
 from elf.cbt.budget import Budget
 from elf.jobmaster.delivery.outbox import LATER
@@ -31,6 +33,7 @@ from elf.jobmaster.master.elsewhere import Elsewhere
 from elf.jobmaster.master.ready import Ready
 from elf.jobmaster.master.unsettled import Unsettled
 from elf.jobmaster.master.window_rule import Coverage, Progress
+from elf.jobmaster.master.window_settings import WindowSettings
 from elf.jobmaster.windows.reading import Content
 from elf.jobmaster.windows.windows import starts_of
 from elf.srt.messages.messages import Ballot, Micros
@@ -39,7 +42,7 @@ from elf.srt.messages.results import NO_ROWS, WITHDRAWN, Put
 
 
 class Publication:
-    """The windows that a master publishes. `lateness_us`, `keep_us`: the job's. sample: see `Contents`."""
+    """The windows that a master publishes. settings: which each has."""
 
     def __init__(
         self,
@@ -48,15 +51,12 @@ class Publication:
         parameters: Parameters,
         budget: Budget,
         *,
-        lateness_us: Micros,
-        keep_us: Micros,
-        emit_us: Micros | None = None,
+        settings: WindowSettings,
         stores_states: bool = False,
-        sample: int = 0,
     ) -> None:
-        self.state, self.ballot, self.lateness_us, self.keep_us = state, ballot, lateness_us, keep_us
+        self.state, self.ballot, self.settings = state, ballot, settings
         self._parameters = parameters
-        self.contents = Contents(state, budget, stores_states, sample)
+        self.contents = Contents(state, budget, stores_states, settings.sample)
         self.earlier = EarlierResults(state, ballot)
         self.elsewhere = Elsewhere(ballot, parameters.lagging_us)
         self._unsettled = Unsettled()
@@ -67,7 +67,7 @@ class Publication:
         self._forced: set[WindowKey] = set()
         self.has_ledgers = True
         """Whether every durable sink has reported its ledger."""
-        self._retire_delay = -(-parameters.transfer_us_max // (emit_us or parameters.emit_us))
+        self._retire_delay = -(-parameters.transfer_us_max // (settings.newest.emit_us or parameters.emit_us))
         """The number of emit intervals for which windows that a sink may lack are not retired."""
         self._emitted_at = 0  # the log's index at the last emission
         self._final_until: Micros | None = None
@@ -79,6 +79,12 @@ class Publication:
         self._withdrawn: dict[WindowKey, Put] = {}
         self._rests: dict[WindowKey, int] = {}
         """Large open windows -> for how many more emit intervals they are not read."""
+
+    @property
+    def past_finals(self) -> Micros:
+        """The first time past the beginnings of all windows that are final in the log, or proposed to be. O(windows)."""
+        keys = [key for key in (*self.state.finals, *self._pending) if key[0] in self.state.touched]
+        return max((self.state.covers(*key)[0] + 1 for key in keys), default=BEFORE_ALL)
 
     # ---- changes ----
 
@@ -210,16 +216,20 @@ class Publication:
         return key[1] < self.state.positions.retained_us - self.state.positions.longest_us
 
     def ledger_reported(
-        self, entries: Sequence[tuple[WindowKey, Revision, int]], is_late: bool = False
+        self,
+        entries: Sequence[tuple[WindowKey, Revision, int]],
+        is_late: bool = False,
+        takes: Callable[[WindowKey], bool] = lambda key: True,
     ) -> list[Put]:
         """A durable sink reported its ledger: windows that differ there are logged and published again. Returns withdrawals of
-        those that are no results. is_late: the sink was added after this master began, and lacks what was published before."""
+        those that are no results. takes: whether a window is for that sink. is_late: the sink was added after this master began,
+        and lacks what was published before."""
         ledger = {key: (revision, digest) for key, revision, digest in entries}
         results = {key: held for key, held in ledger.items() if held[1] != NO_ROWS}
         for key in self.earlier.report(results):
             self._unsettled.discard(key)
         for key, published in self.state.finals.items():
-            is_others = is_late or published.revision[:2] != self.ballot
+            is_others = (is_late or published.revision[:2] != self.ballot) and takes(key)
             is_partial = published.passed < published.expected
             is_better = key in results and self.earlier.is_before(results[key][0]) and is_partial
             if is_others and not is_better and self.ledger_differs(published, ledger.get(key)):
@@ -301,8 +311,9 @@ class Publication:
         self, key: WindowKey, progress: Progress, now: int, has_majority: bool
     ) -> Ready | Literal["later"] | None:
         version, start = key
-        covers = self.state.covers(version, start)
-        if not self.state.shape(version).pane_us or covers[1] + self.lateness_us > progress.highest:
+        covers, lateness_us = self.state.covers(version, start), self.settings.of(key).lateness_us
+        progress = progress.within(lateness_us)
+        if not self.state.shape(version).pane_us or covers[1] + lateness_us > progress.highest:
             return None
         coverage = progress.of_final(*covers)
         known = self.state.finals.get(key)
@@ -334,7 +345,7 @@ class Publication:
     def _first_status(self, key: WindowKey) -> str:
         """Rule Final*: the status of a window that is final in this log for the first time: "revised" if readers may have a final
         result of it."""
-        due_us = self.state.covers(*key)[1] + self.lateness_us
+        due_us = self.state.covers(*key)[1] + self.settings.of(key).lateness_us
         is_known = self.earlier.has(key) or self.state.was_final(key) or self.elsewhere.may_have(due_us)
         return "revised" if is_known else "final"
 
@@ -366,8 +377,8 @@ class Publication:
     def _may_be_older(self, key: WindowKey) -> bool:
         """Whether a sink that has not reported its ledger may hold the window from before this log began. The log began at the
         oldest pane retained at that time (`changes.first_entry`), so it is known when, to within two windows' lengths."""
-        size = self.state.shape(key[0]).size_us
-        span = self.keep_us + self.lateness_us + 2 * size
+        size, settings = self.state.shape(key[0]).size_us, self.settings.of(key)
+        span = settings.keep_us + settings.lateness_us + 2 * size
         return not self.has_ledgers and key[1] + size <= self.state.positions.since_us + span
 
     def _read(self, key: WindowKey, status: str, coverage: Coverage) -> Ready | Literal["later"]:
@@ -389,6 +400,10 @@ class Publication:
     ) -> Ready:
         about = (key, self.state.shape(key[0]).size_us, self.state.covers(*key), status, revision, coverage)
         return Ready(*about, read.rows, read.lines, read.digest, at, read.panes, read.others)
+
+    def as_put(self, ready: Ready) -> Put:
+        """Rule Settings*: a window is for the sinks of its own settings, not for those of the newest."""
+        return replace(ready.as_put(self.state.job, self.ballot), sinks=self.settings.of(ready.key).sinks)
 
     # ---- committed and read again ----
 
@@ -444,8 +459,9 @@ class Publication:
 
     def settle(self) -> Progress:
         """Compute the workers' progress. O(workers)."""
-        progress = Progress(self.state, self.lateness_us)
-        self._settled_us = progress.lowest - self.lateness_us
+        lateness_us = max(each.lateness_us for each in self.settings.every)
+        progress = Progress(self.state, lateness_us)
+        self._settled_us = progress.lowest - lateness_us
         return progress
 
     def is_settled(self, until_us: Micros, *, with_open: bool) -> bool:
@@ -459,30 +475,32 @@ class Publication:
             if self._unsettled.of(version) if self.state.shape(version).pane_us else with_open and changed:
                 return False
         return not any(
-            self._has_more_coverage(key, progress.of_final(*self.state.covers(*key)), is_due=True)
+            self._has_more_coverage(key, within.of_final(*self.state.covers(*key)), is_due=True)
             for key in self._partial
+            if (within := progress.within(self.settings.of(key).lateness_us))
         )
 
     def retire_at(self, unsent_us: Micros = AFTER_ALL) -> Micros | None:
-        """The time before which panes and positions may be dropped: `keep_us` behind the last final window (behind all workers
-        if there are no windows, or no lines in them), and before all windows that are not final. For windows that changed since,
-        for lines to be read again, and for windows that a sink has not acknowledged, it is up to `keep_us` earlier. unsent_us:
-        the start of the oldest window that a sink has not acknowledged."""
+        """The time before which panes and positions may be dropped: the job's `keep` behind the last final window (behind all
+        workers if there are no windows, or no lines in them), and before all windows that are not final. For windows that changed
+        since, for lines to be read again, and for windows that a sink has not acknowledged, it is up to `keep` earlier. Of which
+        settings: `retained_from`. unsent_us: the start of the oldest window that a sink has not acknowledged."""
         done = max(self._settled_us, BEFORE_ALL if self._final_until is None else self._final_until)
         if not 0 <= done < AFTER_ALL >> 1:
             return None
-        bounds = [done - self.keep_us, max(unsent_us, done - 2 * self.keep_us)]
+        kept, latest = (self.settings.retained_from(done, times) for times in (1, 2))
+        bounds = [kept, max(unsent_us, latest)]
         for version, starts in self._unsettled.unfinal.items():
             if starts and self.state.shape(version).pane_us:
                 bounds.append(min(starts))
         for version, starts in self._unsettled.changed.items():
             if starts and self.state.shape(version).pane_us:
-                bounds.append(max(min(starts), done - 2 * self.keep_us))
+                bounds.append(max(min(starts), latest))
         bounds += [start for _, start in self._pending]
         if self._retire_delay > 0:
             bounds += [start for _, start in self._forced] if self.has_ledgers else [BEFORE_ALL]
         if self.state.positions.lane is not None:
-            bounds.append(max(self.state.positions.lane.from_us, done - 2 * self.keep_us))
+            bounds.append(max(self.state.positions.lane.from_us, latest))
         return min(bounds)
 
     def oldest_open(self, now: Micros) -> Micros:

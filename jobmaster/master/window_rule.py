@@ -35,7 +35,8 @@ class Progress:
 
     def __init__(self, state: JobState, lateness_us: Micros) -> None:
         members = state.positions.roster
-        self._lateness_us = lateness_us
+        self._state, self._lateness_us = state, lateness_us
+        self._others: dict[Micros, Progress] = {}
         self._from = np.array([member.from_us for member in members.values()], dtype=np.int64)
         self._until = np.array([member.until_us for member in members.values()], dtype=np.int64)
         marks = state.watermarks
@@ -51,6 +52,14 @@ class Progress:
         self._gaps += [
             (at, (int(self._heard[at]), AFTER_ALL)) for at in np.flatnonzero(self._unable).tolist()
         ]
+
+    def within(self, lateness_us: Micros) -> Progress:
+        """The same for windows of that lateness."""
+        if lateness_us == self._lateness_us:
+            return self
+        if lateness_us not in self._others:
+            self._others[lateness_us] = Progress(self._state, lateness_us)
+        return self._others[lateness_us]
 
     def unable(self) -> NDArray[np.bool_]:
         """Rule Features*: the workers that cannot take part. No window waits for them, and those past their last watermark count

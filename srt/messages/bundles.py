@@ -56,7 +56,6 @@ class OpenBundle:
         "_lagging",
         "_newest",
         "_parts",
-        "_sample",
         "_schedule",
         "_since_us",
         "_untimed",
@@ -64,10 +63,11 @@ class OpenBundle:
         "feeders",
         "nbytes",
         "opened_at",
+        "sample",
     )
 
-    def __init__(self, fold_bytes: int, sample: int = 0) -> None:
-        self._fold_bytes, self._sample = fold_bytes, sample
+    def __init__(self, fold_bytes: int) -> None:
+        self._fold_bytes, self.sample = fold_bytes, 0
         self.empty()
 
     def empty(self) -> None:
@@ -152,13 +152,13 @@ class OpenBundle:
     def _fold(self) -> None:
         """Merge rows early, so that a bundle that waits long grows with its groups, not with the number of cuts."""
         before = sum(_part_bytes(parts) for parts in self._parts)
-        self._parts = [merge_parts(self._parts, self._sample)]
+        self._parts = [merge_parts(self._parts, self.sample)]
         self.nbytes -= before - _part_bytes(self._parts[0])
         self._added = 0
 
     def close(self, job: JobId, id: BundleId) -> Bundle:
         """All feeders as one bundle. O(rows) when there are several feeders. Call `empty` afterwards."""
-        parts = dict(self._parts[0]) if len(self._parts) == 1 else merge_parts(self._parts, self._sample)
+        parts = dict(self._parts[0]) if len(self._parts) == 1 else merge_parts(self._parts, self.sample)
         return Bundle(
             job,
             id,

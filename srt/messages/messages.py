@@ -70,13 +70,19 @@ class Position(msgspec.Struct, frozen=True, array_like=True, gc=False):
     closed: bool = False
 
 
+SETTINGS_BYTES_MAX = 64 << 10
+"""Four times the longest: the names of 16 sinks."""
+
+
 class Line(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A control line: from event time `from_us` on, version `version` of the job is in force. `plan`: the encoded plan."""
+    """A control line: from event time `from_us` on, version `version` of the job is in force. `plan`: the encoded plan. settings:
+    those that come into force with it, encoded; b"": those of the line before go on."""
 
     number: Count
     version: ShortText
     from_us: Micros
     plan: bytes
+    settings: Annotated[bytes, Meta(max_length=SETTINGS_BYTES_MAX)] = b""
 
 
 Schedule = tuple[Line, ...]

@@ -57,7 +57,7 @@ class Put(Message, frozen=True, array_like=True):
     may cut a window). status "open", "final", "revised"; or "withdrawn", without rows: the schedule has changed, and the window
     of that version is no longer a result. panes: for a sink that stores states instead of rows, the panes whose last window this
     is. left_out: number of rows left out, of a window that is too large. others: how many of the last rows are no groups, but the
-    rest of all groups past the job's limit: 0 or 1."""
+    rest of all groups past the job's limit: 0 or 1. sinks: the names of those of the job that it is for; (): all."""
 
     job: JobId
     ballot: Ballot
@@ -75,6 +75,7 @@ class Put(Message, frozen=True, array_like=True):
     panes: tuple[PaneParts, ...] = ()
     left_out: Count = 0
     others: Count = 0
+    sinks: Annotated[tuple[Annotated[str, Meta(max_length=1000)], ...], Meta(max_length=16)] = ()
 
 
 class PutPart(Message, frozen=True, array_like=True, gc=False):

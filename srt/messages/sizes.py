@@ -74,7 +74,7 @@ def _entries(entries: Iterable[Any]) -> int:
 
 
 def _plans(schedule: Schedule) -> int:
-    return sum(len(line.plan) + MESSAGE_BYTES // 4 for line in schedule)
+    return sum(len(line.plan) + len(line.settings) + MESSAGE_BYTES // 4 for line in schedule)
 
 
 def _panes(panes: Sequence[PaneParts]) -> int:

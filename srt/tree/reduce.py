@@ -83,7 +83,7 @@ class Kept(msgspec.Struct):
 
 
 class Reducer:
-    """The reducer of one job on one node. `has_credit(peer)`: whether the link there is open. sample: see `merge_parts`.
+    """The reducer of one job on one node. `has_credit(peer)`: whether the link there is open.
 
     levels: of nodes below this one, as its tree seat knows. parent: None for a root and for an orphan. kept_bytes: of closed
     bundles, sent or not.
@@ -121,7 +121,6 @@ class Reducer:
         incarnation: int,
         parameters: Parameters,
         has_credit: Callable[[NodeId], bool] = lambda peer: True,
-        sample: int = 0,
     ) -> None:
         self._job = job
         self._me = me
@@ -144,7 +143,11 @@ class Reducer:
         self._retry_at: int | None = None  # when to check a full link again
         self._heard: set[NodeId] = set()  # senders in this round
         self._missed: dict[NodeId, int] = {}  # usual senders -> rounds missed in a row
-        self._open = OpenBundle(parameters.frame_bytes_max, sample)
+        self._open = OpenBundle(parameters.frame_bytes_max)
+
+    def fold_to(self, sample: int) -> None:
+        """Keep so many groups of a pane from now on; see `merge_parts`."""
+        self._open.sample = sample
 
     # From below.
 

@@ -228,6 +228,8 @@ def name_of(fault: s.AnyFault) -> str:
         case s.Change():
             kind = ", back" * fault.back + ", of an expected version" * fault.expects
             return f"change{kind or f', {fault.mode}'}"
+        case s.Tune():
+            return "other settings"
         case s.Stop():
             return f"stop{', at once' if fault.at_once else ''}"
         case s.Lose():

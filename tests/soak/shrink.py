@@ -121,7 +121,7 @@ def without_job(scenario: s.Scenario, job: int) -> s.Scenario:
     """Without that job; the jobs after it move up."""
     faults: list[s.AnyFault] = []
     for fault in scenario.faults:
-        if isinstance(fault, s.Change | s.Crash | s.Bug):
+        if isinstance(fault, s.Change | s.Tune | s.Crash | s.Bug):
             if fault.job == job and (not isinstance(fault, s.Crash) or fault.target in ("master", "circle")):
                 continue
             fault = msgspec.structs.replace(fault, job=max(0, fault.job - (fault.job >= job)))
@@ -138,7 +138,7 @@ def without_host(scenario: s.Scenario, host: int) -> s.Scenario:
             hosts = tuple(each - (each > host) for each in fault.hosts if each != host)
             if hosts:
                 faults.append(msgspec.structs.replace(fault, hosts=hosts))
-        elif isinstance(fault, s.Change):
+        elif isinstance(fault, s.Change | s.Tune):
             faults.append(msgspec.structs.replace(fault, host=max(0, fault.host - (fault.host >= host))))
         elif isinstance(fault, s.Crash) and fault.target != "host":
             faults.append(msgspec.structs.replace(fault, host=0))

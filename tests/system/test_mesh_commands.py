@@ -101,7 +101,7 @@ class TestJobs:
             (["stop", "hit"], "did you mean hits?"),
             (
                 ["start", "", "--sql", SQL],
-                "NAME: expected a name of at most 64 letters, digits, _ - and ., found ''",
+                "NAME: expected a name of at most 64 letters, digits, _ - and ., beginning with a letter, digit or _, found ''",
             ),
             (["start", "a/../b", "--sql", SQL], "found 'a/../b'"),
             (["start", "n" * 300, "--sql", SQL], "n…'"),

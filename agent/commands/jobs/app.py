@@ -90,6 +90,10 @@ JobFileOption = Annotated[
         "-f", "--file", metavar="FILE", help="A job file instead: TOML (.toml), or SQL with a TOML head."
     ),
 ]
+LATENESS = "How long a window waits for late lines."
+EMIT = "How often open windows are published."
+KEEP = "How long a final window takes corrections."
+SINK = "Where windows are kept: a [[sink]] of an agent. Repeatable; '' alone: nowhere."
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would change, and change nothing.")]
 Answer = Annotated[TextOrJson, typer.Option("--output", help="The answer's form.")]
 
@@ -109,25 +113,11 @@ def job_start(
         ),
     ] = None,
     lateness: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SPAN",
-            help="How long a window waits for late lines.",
-            show_default="by the logs' formats",
-        ),
+        str | None, typer.Option(metavar="SPAN", help=LATENESS, show_default="by the logs' formats")
     ] = None,
-    emit: Annotated[
-        str | None,
-        typer.Option(metavar="SPAN", help="How often open windows are published.", show_default="250ms"),
-    ] = None,
-    keep: Annotated[
-        str | None,
-        typer.Option(metavar="SPAN", help="How long a final window takes corrections.", show_default="1h"),
-    ] = None,
-    sink: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="Where windows are kept: a [[sink]] of an agent. Repeatable."),
-    ] = None,
+    emit: Annotated[str | None, typer.Option(metavar="SPAN", help=EMIT, show_default="250ms")] = None,
+    keep: Annotated[str | None, typer.Option(metavar="SPAN", help=KEEP, show_default="1h")] = None,
+    sink: Annotated[list[str] | None, typer.Option(metavar="NAME", help=SINK)] = None,
     dry_run: DryRun = False,
     strict: Strict = False,
     output: Answer = TextOrJson.text,
@@ -174,6 +164,10 @@ def job_update(
     sql: Sql = None,
     file: JobFileOption = None,
     param: Params = None,
+    lateness: Annotated[str | None, typer.Option(metavar="SPAN", help=LATENESS)] = None,
+    emit: Annotated[str | None, typer.Option(metavar="SPAN", help=EMIT)] = None,
+    keep: Annotated[str | None, typer.Option(metavar="SPAN", help=KEEP)] = None,
+    sink: Annotated[list[str] | None, typer.Option(metavar="NAME", help=SINK)] = None,
     at: ChangeAt = At.now,
     expect_version: ExpectVersion = None,
     dry_run: DryRun = False,
@@ -183,14 +177,15 @@ def job_update(
     keys: OperatorKeys = None,
     agent: Agent = None,
 ) -> None:
-    """Change the question of a running job, on all its agents.
+    """Change the question of a running job, or its options, on all its agents.
 
-    Every line counts in one version, the one in force at the line's time.
+    Every line counts in one version, the one in force at the line's time. Other options hold for windows that begin from then on.
     """
     from elf.agent.commands.jobs.change import Update, update_command
     from elf.agent.commands.jobs.job import new_job
 
-    new = new_job(name, file, {"sql": sql}, param, strict=strict)
+    flags = {"sql": sql, "lateness": lateness, "emit": emit, "keep": keep, "sinks": sink or None}
+    new = new_job(name, file, flags, param, strict=strict, exists=True)
     update = Update(
         name, new, None, at.value, expect_version, dry_run, keys, force=force, as_json=output == "json"
     )

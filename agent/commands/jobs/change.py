@@ -9,23 +9,23 @@ from typing import Any
 
 import msgspec
 from msgspec import to_builtins
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from elf.agent.commands.arguments import values_of
 from elf.agent.commands.jobs.estimate import estimate_lines, estimate_values
 from elf.agent.commands.jobs.job import (
     FLAGS,
-    NEVER_FINAL,
+    SETTINGS,
     NewJob,
     being_stopped,
-    check_others,
+    check_names,
+    check_settings,
     compiled,
     connect,
     estimates_of,
     held_job,
-    options_of,
+    setting_texts,
     signed,
-    spec_of,
 )
 from elf.agent.commands.mesh_text import as_json, time_text
 from elf.agent.commands.process.streams import say
@@ -33,9 +33,10 @@ from elf.agent.config.names import check_asked, unknown_job
 from elf.agent.control import protocol as w
 from elf.errors import ElfError, UsageError
 from elf.jobmaster.directory.changes import next_boundary
-from elf.jobmaster.directory.differences import differences
+from elf.jobmaster.directory.differences import Difference, differences
 from elf.jobmaster.directory.job_spec import JobSpec, Mode, Version, decode_job
-from elf.jobmaster.directory.versions import changed, meaning_of, parameter_texts, version_of
+from elf.jobmaster.directory.settings import Settings
+from elf.jobmaster.directory.versions import changed, is_signed_again, meaning_of, parameter_texts, version_of
 from elf.jobmaster.log.schedule import Shape, plan_of
 from elf.jobmaster.plan.parameters import with_values
 from elf.jobmaster.plan.plan import Plan
@@ -76,14 +77,15 @@ class Update(msgspec.Struct, frozen=True):
 
 
 class _Made(msgspec.Struct, frozen=True):
-    """The version that a command wants, and notices about it."""
+    """The version and the settings that a command wants, and notices about it."""
 
     version: Version
+    settings: Settings
     notes: Sequence[str] = ()
 
 
 def update_command(update: Update, agent: Path | None) -> str:
-    """Change a running job's query. Returns the text to print. Raises `ElfError`."""
+    """Change a running job's query, or its options. Returns the text to print. Raises `ElfError`."""
     return _until_taken(update, agent, _updated)
 
 
@@ -102,11 +104,14 @@ def _until_taken(
 ) -> str:
     """Make the change again, of the version that is in force then, while other commands come first."""
     refused: w.Refused | None = None
+    seen = 0
     for attempt in range(TRIES_MAX):
         former, held = _running(update, agent, refused)
-        if refused is not None and refused.version != former.versions[-1].digest and attempt < PATIENCE:
+        is_behind = refused is not None and refused.version != former.versions[-1].digest
+        if (is_behind or (attempt > 1 and former.number == seen)) and attempt < PATIENCE:
             time.sleep(GOSSIP_S)  # the master's log has a change whose item has yet to arrive
             continue
+        seen = former.number
         outcome = _change(update, former, held, make(update, former, held), agent, refused)
         if isinstance(outcome, str):
             return outcome
@@ -119,38 +124,46 @@ def _until_taken(
 def _updated(update: Update, former: JobSpec, held: w.JobHeld) -> _Made:
     """Raises QueryError, UsageError."""
     assert update.new is not None
-    plan, notes = compiled(update.new, held, parameter_texts(former.versions[-1]))
-    given = update.new.file.lines if update.new.file is not None else ()
-    check_change(former, update.new, plan, spec_of(update.new, plan, held, former), given)
-    return _Made(version_of(plan, update.new.sql), notes)
+    new, notes = update.new, list[str]()
+    if new.sql:
+        plan, notes = compiled(new, held, parameter_texts(former.versions[-1]))
+        version = version_of(plan, new.sql)
+    else:
+        check_names(new, held)
+        if new.params:
+            raise UsageError(
+                f"--param: without a query; for values alone: elf job set {new.name} {new.params[0]}"
+            )
+        if update.at == "restate":
+            raise UsageError(
+                "--at restate: only a query restates windows; other options hold for windows that begin from now on; leave it out"
+            )
+        version = former.versions[-1]
+        plan = plan_of(version.plan)
+    return _Made(version, settings_for(former, new, plan, new.given), notes)
 
 
-def check_change(
-    former: JobSpec, new: NewJob, plan: Plan, spec: JobSpec, given: Collection[str] = FLAGS
-) -> None:
-    """Raises UsageError if a running job cannot become that one: it has another source, or one of the `given` options has another
-    value."""
+def settings_for(former: JobSpec, new: NewJob, plan: Plan, given: Collection[str] = FLAGS) -> Settings:
+    """The settings that a running job gets by the `given` options. Raises UsageError if it cannot become that one."""
     name = former.name
     if plan.source != former.source:
         raise UsageError(
             f"{new.place('sql')}: job {name} reads the source {former.source}, this query reads {plan.source}: that is another "
             "job; start it under another name"
         )
-    if plan.window is None and former.sinks:
-        raise UsageError(f"{new.place('sql')}: {NEVER_FINAL}")
-    check_others(former.limits, plan, new.place("sql"))
-    before, after = options_of(former), options_of(spec)
-    for option in before:
-        if option in given and before[option] != after[option]:
-            raise UsageError(
-                f"{new.place(option)}: job {name} runs with {before[option]}, this asks for {after[option]}; an update changes "
-                f"the query only: stop the job (elf job stop {name}) and start it again"
-            )
+    fields = {option: field for option, field in SETTINGS.items() if option in given}
+    asked = {field: getattr(new, field) for field in fields.values()}
+    settings = replace(former.settings, **{field: value for field, value in asked.items() if value is not None})
+    if sorted(settings.sinks) == sorted(former.sinks):
+        settings = replace(settings, sinks=former.sinks)
+    check_settings(settings, plan, new.place("sinks" if "sinks" in given else "sql"), new.place("limits"))
+    return settings
 
 
 def _set(update: Update, former: JobSpec, held: w.JobHeld) -> _Made:
     """Raises UsageError."""
-    return _Made(version_of(changed_values(former, update.values, "NAME=VALUE"), former.versions[-1].text))
+    plan = changed_values(former, update.values, "NAME=VALUE")
+    return _Made(version_of(plan, former.versions[-1].text), former.settings)
 
 
 def changed_values(former: JobSpec, texts: Sequence[str], flag: str) -> Plan:
@@ -164,7 +177,7 @@ def changed_values(former: JobSpec, texts: Sequence[str], flag: str) -> Plan:
 
 def adopt(update: Update, version: Version, agent: Path | None) -> str:
     """Make that version, of a trial, a running job's. Returns the text to print. Raises `ElfError`."""
-    return _until_taken(update, agent, lambda update, former, held: _Made(version))
+    return _until_taken(update, agent, lambda update, former, held: _Made(version, former.settings))
 
 
 def running_job(name: str, agent: Path | None, *, columns: bool = False) -> tuple[JobSpec, w.JobHeld]:
@@ -215,13 +228,13 @@ def _earlier(update: Update, former: JobSpec, held: w.JobHeld) -> _Made:
         before = [digest for digest in digests if digest != former.versions[-1].digest]
         found = [each for each in earlier if not before or each.digest == before[-1]]
         if found:
-            return _Made(found[-1])
+            return _Made(found[-1], former.settings)
         raise UsageError(
             f"the version before the present one of job {name} is no longer kept; name one with --to V"
         )
     found = [each for each in former.whole if _names(update.to, each.digest)]
     if len(found) == 1:
-        return _Made(found[0])
+        return _Made(found[0], former.settings)
     known = ", ".join(each.digest for each in earlier)
     what = "more than one version begins so" if found else "no version of the job is called so"
     raise UsageError(f"--to {update.to}: {what}; there are {known}")
@@ -236,65 +249,93 @@ def _change(
     refused: w.Refused | None,
 ) -> str | w.Refused:
     """What to print; or the verdict, if the job's master has not taken the change."""
-    version, present = made.version, former.versions[-1]
+    version, present, settings = made.version, former.versions[-1], made.settings
     next_number, digest = held.next, present.digest
     if refused is not None:
         next_number, digest = max(refused.next, held.next), refused.version
-    is_same = meaning_of(version) == meaning_of(present) and digest == present.digest
+    has_query = meaning_of(version) == meaning_of(present) and digest == present.digest
+    version = present if has_query else version
+    is_same = has_query and settings == former.settings
     if is_same and held.revoked:
         version = former.whole[-1]  # another operator signs it
     elif is_same:
-        these = "this query and these values" if update.values else "this query"
-        text = f"job {former.name} has {these} already, as version {present.digest}; nothing changes"
-        return _answer(update, former, version, lambda: [text])
+        text = f"job {former.name} has {_these(update)} already, as version {present.digest}; nothing changes"
+        return _answer(update, former, former, lambda: [text])
     counts_alike = plan_of(version.plan).counts_as(plan_of(present.plan))
     if update.at == "restate" and not update.force and not counts_alike:
         _check_readable(former, held)
-    spec = changed(former, version, MODES[update.at], held.now_us, held.schedule, next_number, digest)
+    about = held.now_us, held.schedule, next_number, digest, settings
+    spec = changed(former, version, MODES[update.at], *about)
     for note in made.notes if refused is None else ():
         say(note)
     if update.dry_run:
-        estimates = estimates_of(version.plan, agent) if not is_same else None
-        about = {"estimates": estimate_values(estimates), **_line_values(former, spec)}
-        return _answer(update, former, version, lambda: _outlook(former, spec, estimates), about)
+        estimates = estimates_of(version.plan, agent) if not has_query else None
+        values = {"estimates": estimate_values(estimates), **_line_values(former, spec)}
+        return _answer(update, former, spec, lambda: _outlook(former, spec, estimates), values)
     what = "roll back" if update.is_rollback else "update"
     answer = send_change(signed(spec, update.keys, held.signed, what), agent)
     if isinstance(answer, w.Refused):
         return answer
-    return _answer(update, former, version, lambda: _done(former, version, answer, is_same), asdict(answer))
+    return _answer(update, former, spec, lambda: _done(former, spec, answer), asdict(answer))
+
+
+def _these(update: Update) -> str:
+    if update.values:
+        return "this query and these values"
+    return "this query" if update.new is None or set(update.new.given) <= {"sql", "name"} else "these options"
 
 
 def _answer(
     update: Update,
     former: JobSpec,
-    version: Version,
+    spec: JobSpec,
     lines: Callable[[], Iterable[str]],
     about: Mapping[str, Any] | None = None,
 ) -> str:
     """What to print: those lines, or an object with what a program wants to know. about: more of the object's values."""
     if not update.as_json:
         return "\n".join(lines())
-    present = former.versions[-1]
     values = {
         "name": former.name,
-        "former": present.digest,
-        "version": version.digest,
+        "former": former.versions[-1].digest,
+        "version": spec.versions[-1].digest,
         "dry_run": update.dry_run,
-        "differences": differences(present, version),
+        "differences": all_differences(former, spec),
     }
     return as_json(to_builtins({**values, **(about or {})}))
 
 
-def _done(former: JobSpec, version: Version, answer: w.Changed, is_same: bool) -> Iterator[str]:
+def _done(former: JobSpec, spec: JobSpec, answer: w.Changed) -> Iterator[str]:
     """A change that was made, as lines of text."""
-    if is_same:
+    version, changes = spec.versions[-1], setting_differences(former.settings, spec.settings)
+    if is_signed_again(spec.changes[-1]):
         yield f"job {former.name}: version {version.digest} is signed by other keys now, and goes on"
         return
+    has_query = version.digest == former.versions[-1].digest
+    what = f"its new {named(changes)}" if has_query else f"version {version.digest}"
     yield (
-        f"job {former.name}: version {version.digest} is in force from {time_text(answer.from_us)} UTC on"
-        f"{confirmed(answer)}; that took {answer.took_us / 1000:.0f} ms"
+        f"job {former.name}: {what} {'are' if has_query and len(changes) > 1 else 'is'} in force from "
+        f"{time_text(answer.from_us)} UTC on{confirmed(answer)}; that took {answer.took_us / 1000:.0f} ms"
     )
+    yield from map(str, changes)
     yield from unconfirmed(answer)
+
+
+def named(changes: Sequence[Difference]) -> str:
+    """The names of changed settings, in a sentence."""
+    *some, last = [each.part for each in changes]
+    return f"{', '.join(some)} and {last}" if some else last
+
+
+def setting_differences(former: Settings, new: Settings) -> list[Difference]:
+    before, after = setting_texts(former), setting_texts(new)
+    return [Difference(part, before[part], after[part]) for part in before if before[part] != after[part]]
+
+
+def all_differences(former: JobSpec, spec: JobSpec) -> list[Difference]:
+    """What a change brings: in the query's meaning, and of the options."""
+    changes = setting_differences(former.settings, spec.settings)
+    return [*differences(former.versions[-1], spec.versions[-1]), *changes]
 
 
 def confirmed(answer: w.Changed) -> str:
@@ -337,15 +378,19 @@ def _check_readable(former: JobSpec, held: w.JobHeld) -> None:
 def _outlook(former: JobSpec, spec: JobSpec, estimates: w.Estimates | None) -> Iterator[str]:
     """What a change would do, as lines of text."""
     old, new = former.versions[-1], spec.versions[-1]
-    if estimates is None:
+    if is_signed_again(spec.changes[-1]):
         yield f"version {new.digest} of job {spec.name} would be signed by other keys, and go on"
         yield "nothing was changed"
         return
-    yield f"job {spec.name} would change from version {old.digest} to {new.digest}"
+    if old.digest == new.digest:
+        yield f"job {spec.name} would change its {named(setting_differences(former.settings, spec.settings))}"
+    else:
+        yield f"job {spec.name} would change from version {old.digest} to {new.digest}"
     yield _line_text(former, spec)
-    for difference in differences(old, new):
+    for difference in all_differences(former, spec):
         yield escape(str(difference))
-    yield from estimate_lines(new.plan, estimates)
+    if estimates is not None:
+        yield from estimate_lines(new.plan, estimates)
     yield "nothing was changed"
 
 
@@ -356,14 +401,20 @@ def _line_values(former: JobSpec, spec: JobSpec) -> dict[str, Any]:
     counts_alike = plan_of(plans[0]).counts_as(plan_of(plans[1]))
     if spec.mode == "next":
         return {"from_us": next_boundary(plans, spec.line_us), "cuts": False, "rereads": False}
-    if spec.mode == "restate" or counts_alike:
+    if plans[0] == plans[1]:
+        return {"from_us": spec.line_us, "cuts": False, "rereads": False}
+    if spec.mode == "restate" or (counts_alike and former.settings == spec.settings):
         return {"from_us": None, "cuts": False, "rereads": not counts_alike}
     return {"from_us": spec.line_us, "cuts": True, "rereads": False}
 
 
 def _line_text(former: JobSpec, spec: JobSpec) -> str:
     plans = former.versions[-1].plan, spec.versions[-1].plan
-    if spec.mode != "next" and plan_of(plans[0]).counts_as(plan_of(plans[1])):
+    if plans[0] == plans[1]:
+        at_us = next_boundary(plans, spec.line_us) if spec.mode == "next" else spec.line_us
+        return f"for windows that begin at about {time_text(at_us)} UTC or later; no line is read again, and no window is cut"
+    counts_alike = plan_of(plans[0]).counts_as(plan_of(plans[1])) and former.settings == spec.settings
+    if spec.mode != "next" and counts_alike:
         return "from the start of the oldest window that is not final on; no line is read again, and no window is cut"
     if spec.mode == "restate":
         return "from the start of the oldest window that is not final on; agents read the lines of these windows again"

@@ -7,11 +7,14 @@ from itertools import compress
 from pathlib import Path
 from typing import Any
 
-from elf.agent.commands.jobs.change import running_job
+from msgspec import to_builtins
+
+from elf.agent.commands.jobs.change import running_job, setting_differences
 from elf.agent.commands.mesh_text import as_json, is_table, table_of, time_text, trial_text
 from elf.agent.config import units
 from elf.agent.config.job_file import job_text
 from elf.agent.config.limits import limits_text
+from elf.jobmaster.directory.differences import Difference
 from elf.jobmaster.directory.job_spec import END, JobSpec
 from elf.jobmaster.directory.known_schedule import KnownSchedule
 from elf.jobmaster.directory.limits import NO_LIMITS
@@ -28,7 +31,7 @@ def history_command(name: str, output: str | None, agent: Path | None) -> str:
     steps = history(spec, held.schedule, held.lost)
     if not is_table(output):
         return as_json([_as_values(step) for step in steps])
-    columns = ["version", "at", "asked", "in force from", "state", "by", "values", "query"]
+    columns = ["version", "at", "asked", "in force from", "state", "by", "values", "options", "query"]
     rows = [
         (
             step.version,
@@ -38,13 +41,20 @@ def history_command(name: str, output: str | None, agent: Path | None) -> str:
             _state(spec, step),
             escape(step.by) or "-",
             values_text(step.values),
+            "; ".join(f"{each.part} {each.before} -> {each.after}" for each in _differences(step)) or "-",
             " ".join(step.sql.split()) or "-",
         )
         for step in steps
     ]
-    used = [True] * 5 + [any(step.by for step in steps), any(step.values for step in steps), True]
+    shown = [any(getattr(step, field) for step in steps) for field in ("by", "values", "settings")]
+    used = [True] * 5 + [*shown, True]
     table = table_of(list(compress(columns, used)), [tuple(compress(row, used)) for row in rows])
     return f"{table}\n{escape(held.revoked)}" if held.revoked else table
+
+
+def _differences(step: Step) -> list[Difference]:
+    """The settings that a change brought."""
+    return setting_differences(*step.settings) if step.settings is not None else []
 
 
 def _mode(step: Step) -> str:
@@ -141,6 +151,7 @@ def _as_values(step: Step) -> dict[str, Any]:
         "sql": step.sql,
         "parameters": step.values,
         "by": step.by,
+        "settings": to_builtins(_differences(step)),
     }
 
 

@@ -24,6 +24,7 @@ from elf.agent.formats.fields import LATENESS_MAX_US
 from elf.errors import ConfigError, QueryError, UsageError
 from elf.jobmaster.directory.job_spec import JobSpec, decode_job, jobs_of
 from elf.jobmaster.directory.limits import NO_LIMITS, Limits
+from elf.jobmaster.directory.settings import Settings
 from elf.srt.messages.messages import Item
 
 if TYPE_CHECKING:
@@ -46,9 +47,20 @@ FLAGS = {
 """An option of a job, as job files call it -> as commands call it."""
 
 
+SETTINGS = {
+    "lateness": "lateness_us",
+    "emit": "emit_us",
+    "keep": "keep_us",
+    "sinks": "sinks",
+    "limits": "limits",
+}
+"""Those that a running job may change -> their fields, in `NewJob` as in a job's settings."""
+
+
 class NewJob(msgspec.Struct, frozen=True):
     """A job as a command or a job file asks for it. lateness_us: None for that of the agents' formats. label: of the folder that
-    has its file. params: NAME=VALUE of the query's parameters; the file may have more."""
+    has its file. params: NAME=VALUE of the query's parameters; the file may have more. sql: "" in an update that leaves the
+    query. given: the options that the command, or its file, names."""
 
     name: str
     sql: str
@@ -62,6 +74,7 @@ class NewJob(msgspec.Struct, frozen=True):
     params: tuple[str, ...] = ()
     strict: bool = False
     limits: Limits = NO_LIMITS
+    given: tuple[str, ...] = ()
 
     def place(self, option: str) -> str:
         """Where that option was given, for a message."""
@@ -75,9 +88,10 @@ def new_job(
     params: Sequence[str] | None,
     *,
     strict: bool = False,
+    exists: bool = False,
 ) -> NewJob:
-    """The job of a command's arguments. flags: option -> its text, None if it was not given. strict: see `compiled`. Raises
-    UsageError."""
+    """The job of a command's arguments. flags: option -> its text, None if it was not given. strict: see `compiled`. exists: the
+    job has a query already. Raises UsageError."""
     given = {option: text for option, text in flags.items() if text is not None}
     if path is not None:
         if given:
@@ -87,14 +101,14 @@ def new_job(
             )
         job = job_of_file(read_job_file(path), name)
         return msgspec.structs.replace(job, params=tuple(params or ()), strict=strict)
-    if "sql" not in given:
-        raise UsageError("expected a query (--sql SQL), or a job file (-f FILE)")
+    if "sql" not in given and not (exists and given):
+        options = ", options (--lateness, --emit, --keep, --sink)" if exists else ""
+        raise UsageError(f"expected a query (--sql SQL){options}, or a job file (-f FILE)")
     readers = {"lateness": read_duration, "emit": read_emit, "keep": read_duration}
     spans = {f"{key}_us": _span(key, read, given[key]) for key, read in readers.items() if key in given}
-    sinks = tuple(given.get("sinks", ()))
-    job = NewJob(
-        name, given["sql"], given.get("source"), sinks=sinks, params=tuple(params or ()), strict=strict
-    )
+    sinks = tuple(filter(None, given.get("sinks", ())))
+    about = given.get("sql", ""), given.get("source")
+    job = NewJob(name, *about, sinks=sinks, params=tuple(params or ()), strict=strict, given=tuple(given))
     return msgspec.structs.replace(job, **spans)
 
 
@@ -105,7 +119,7 @@ def job_of_file(file: JobFile, name: str, label: str = "") -> NewJob:
             f"{file.place('name')}: the file is of job {file.name}, and the command asks for {name}; write one name in both"
         )
     options = (file.source, file.lateness_us, file.emit_us, file.keep_us, file.sinks)
-    return NewJob(name, file.sql, *options, file, label, limits=file.limits)
+    return NewJob(name, file.sql, *options, file, label, limits=file.limits, given=tuple(file.lines))
 
 
 def connect(agent: Path | None) -> Control:
@@ -131,7 +145,7 @@ def start_command(
             text = f"job {new.name} runs already, with this query; nothing was changed"
             return _values(former, dry_run, None, started=False) if json else text
         raise UsageError(
-            f"job {new.name} runs already, with another query or other options; change its query with elf job update {new.name}, "
+            f"job {new.name} runs already, with another query or other options; change them with elf job update {new.name}, "
             f"stop it first (elf job stop {new.name}), or choose another name"
         )
     if not dry_run:
@@ -218,7 +232,7 @@ def compiled(new: NewJob, held: w.JobHeld, kept: Mapping[str, str] | None = None
     from elf.agent.control.columns import Schema
     from elf.jobmaster.compile.query import compile as compile_query
 
-    _check_names(new, held)
+    check_names(new, held)
     values = (new.file.params if new.file is not None else {}) | values_of(new.params)
     sources = held.sources if new.source is None else (new.source,)
     reported = {name: held.schemas.get(name, w.HeldSource(0)) for name in sources}
@@ -259,13 +273,9 @@ def spec_of(new: NewJob, plan: Plan, held: w.JobHeld, former: JobSpec | None) ->
     """The spec that starts the job. former: that of its last life, or of the job that runs. Raises UsageError."""
     from elf.jobmaster.directory.versions import started, version_of
 
-    if plan.window is None and new.sinks:
-        raise UsageError(f"{new.place('sinks')}: {NEVER_FINAL} to the query, or name no sink")
-    check_others(new.limits, plan, new.place("limits"))
-    if new.limits.others and new.sinks:
-        raise UsageError(
-            f'{new.place("limits")}: over = "other": a lake has no place for the row other; name no sink'
-        )
+    lateness_us = _lateness_us(new, held.schemas.get(plan.source), former)
+    settings = Settings(lateness_us, new.keep_us, new.emit_us, new.sinks, new.limits)
+    check_settings(settings, plan, new.place("sinks"), new.place("limits"))
     # Not before the job's last spec, if the clock of its agent was ahead.
     now_us = max(held.now_us, former.since_us if former is not None else 0)
     spec = JobSpec(
@@ -273,7 +283,7 @@ def spec_of(new: NewJob, plan: Plan, held: w.JobHeld, former: JobSpec | None) ->
         former.number + 1 if former is not None else 1,
         plan.source,
         (version_of(plan, new.sql),),
-        lateness_us=_lateness_us(new, held.schemas.get(plan.source), former),
+        lateness_us=lateness_us,
         keep_us=new.keep_us,
         sinks=new.sinks,
         line_us=now_us,
@@ -294,13 +304,17 @@ def _lateness_us(new: NewJob, source: w.HeldSource | None, former: JobSpec | Non
     return (source.lateness_us if source is not None else 0) or LATENESS_MAX_US
 
 
-def check_others(limits: Limits, plan: Plan, place: str) -> None:
-    """Raises UsageError for a query that cannot have the row `other` that these limits ask for."""
-    if limits.others and plan.families:
+def check_settings(settings: Settings, plan: Plan, sinks: str, limits: str) -> None:
+    """Raises UsageError for a query that cannot have these settings. sinks, limits: where they were given."""
+    if plan.window is None and settings.sinks:
+        raise UsageError(f"{sinks}: {NEVER_FINAL} to the query, or name no sink")
+    if settings.limits.others and plan.families:
         raise UsageError(
-            f'{place}: over = "other": of count(DISTINCT …), approximate functions and sums of doubles there is no row other; '
-            'leave these out, or start the job with over = "fail"'
+            f'{limits}: over = "other": of count(DISTINCT …), approximate functions and sums of doubles there is no row other; '
+            'leave these out, or give the job over = "fail"'
         )
+    if settings.limits.others and settings.sinks:
+        raise UsageError(f'{limits}: over = "other": a lake has no place for the row other; name no sink')
 
 
 def _span(option: str, read: Callable[[Any], int], text: str) -> int:
@@ -312,13 +326,16 @@ def _span(option: str, read: Callable[[Any], int], text: str) -> int:
 
 def options_of(spec: JobSpec) -> dict[str, str]:
     """What a job file or a command's options say of a job beside its query, as text."""
+    return {"source": spec.source, **setting_texts(spec.settings)}
+
+
+def setting_texts(settings: Settings) -> dict[str, str]:
     return {
-        "source": spec.source,
-        "lateness": units.duration_text(spec.lateness_us),
-        "emit": units.duration_text(spec.emit_us),
-        "keep": units.duration_text(spec.keep_us),
-        "sinks": ", ".join(sorted(spec.sinks)) or "none",
-        "limits": limits_text(spec.limits),
+        "lateness": units.duration_text(settings.lateness_us),
+        "emit": units.duration_text(settings.emit_us),
+        "keep": units.duration_text(settings.keep_us),
+        "sinks": ", ".join(sorted(settings.sinks)) or "none",
+        "limits": limits_text(settings.limits),
     }
 
 
@@ -330,7 +347,7 @@ def differs(one: JobSpec, other: JobSpec) -> bool:
     return meanings[0] != meanings[1] or options_of(one) != options_of(other)
 
 
-def _check_names(new: NewJob, held: w.JobHeld) -> None:
+def check_names(new: NewJob, held: w.JobHeld) -> None:
     """Raises UsageError for a source or a sink that no agent has."""
     if not held.sources:
         raise UsageError("no agent of the mesh follows any log; add a [[source]] to one")

@@ -165,15 +165,17 @@ class Invariants:
             if (
                 worker is not None
                 and not actor.node.seats[job].has_ended
-                and _content(worker.schedule)[-len(schedule) :] != _content(schedule)
+                and _content(worker.schedule)[-len(_content(schedule)) :] != _content(schedule)
             ):
                 return f"job {short(job)}: {actor.name} cuts by schedule {number_of(worker.schedule)}, not {number_of(schedule)}"
         return ""
 
 
 def _content(schedule: Schedule) -> list[tuple[str, Micros]]:
-    """The schedule without numbers: a worker without lines may keep the numbers of an abandoned log."""
-    return [(line.version, line.from_us) for line in schedule]
+    """The schedule without numbers: a worker without lines may keep the numbers of an abandoned log. And without lines that only
+    bring other settings: a master may have forgotten them."""
+    lines = [(line.version, line.from_us) for line in schedule]
+    return [line for at, line in enumerate(lines) if not at or line[0] != lines[at - 1][0]]
 
 
 def where(error: BaseException) -> str:

@@ -2,13 +2,12 @@
 took.
 
 It shares no code with workers, reducers or the master: one table of all lines that any web server ever logs, and masks over it.
-
 For every publication that a sink accepted:
 1. *never too many*: no group counts a line twice, one that was not written yet, or one outside the times that the window covers;
 2. *in order*: revisions of a window only grow, and its line counters agree with its rows, which have the value of their version;
 3. *whole means whole*: a final or revised window in which all expected agents have reported holds every line that agents known to
    the mesh wrote in time.
-And when all faults are over and the mesh is at rest, in every sink:
+And when all faults are over and the mesh is at rest, in every sink to which the job's settings send that window:
 4. the last revision of every window of the job's schedule holds every line, is not open, and has all agents. Only agents that
    left for good may be missing, if a new log, or a change of the job, needed to read lines again that only they had. Then the
    window's coverage must show it, and the window must hold all lines of the other agents; or it was published before the new log
@@ -26,8 +25,7 @@ Of lines that an agent cannot parse:
 8. *an agent that cannot parse is missing*: no final window counts an agent as reporting if the window has none of the agent's
    lines, and ten or more of its lines in the window were rejected.
 
-If two processes have one key, the lines of both count as that agent's lines; of the process that ends, only those that the log
-has by then.
+If two processes have one key, the lines of both count as that agent's; of the process that ends, those that the log has by then.
 
 A line is in time if it was written before its server's clock could show the window's end plus the lateness.
 """
@@ -87,8 +85,8 @@ class Stretch(msgspec.Struct, frozen=True):
 class Log(msgspec.Struct, frozen=True):
     """A job's state in the serving master's log. began: ballot under which the log began. schedule: not empty, from the job's
     first line on; windows that begin before it are not published. ends: positions in the files; None if the job was changed, so
-    that files had to be read again. is_past: whether a window is past retention. left: agents of which
-    the log records that they have left."""
+    that files had to be read again. is_past: whether a window is past retention. left: agents of which the log records that they
+    have left. is_for: whether a sink gets a window."""
 
     job: JobId
     began: Ballot
@@ -96,6 +94,7 @@ class Log(msgspec.Struct, frozen=True):
     ends: Ends | None = None
     is_past: Callable[[str, Micros], bool] = lambda version, start: False
     left: frozenset[NodeId] = frozenset()
+    is_for: Callable[[NodeId, str, Micros], bool] = lambda sink, version, start: True
 
 
 class Oracle:
@@ -351,7 +350,8 @@ class Oracle:
             for start in (each for each in self._starts(stretch) if each >= first_us):
                 parts = _within(log.schedule, stretch.version, start, start + stretch.size_us)
                 key = (sink, log.job, stretch.version, start)
-                if not parts or log.is_past(stretch.version, start) or key in self.forgotten:
+                is_here = log.is_for(sink, stretch.version, start) and key not in self.forgotten
+                if not parts or not is_here or log.is_past(stretch.version, start):
                     continue
                 low, high = parts[0][0], parts[-1][1]
                 least: Groups = {}
@@ -403,7 +403,7 @@ class Oracle:
 
     def _wrong(self, log: Log, stretch: Stretch, start: Micros, now_us: int, sink: NodeId) -> str:
         parts = _within(log.schedule, stretch.version, start, start + stretch.size_us)
-        if not parts:
+        if not parts or not log.is_for(sink, stretch.version, start):
             return ""
         low, high = parts[0][0], parts[-1][1]
         key = (sink, log.job, stretch.version, start)

@@ -133,6 +133,17 @@ class Change(Fault, frozen=True, kw_only=True, tag=True):
     expects: bool = False
 
 
+class Tune(Fault, frozen=True, kw_only=True, tag=True):
+    """An operator gives the job other settings at that host: lateness and retention (0: as before), and that sink alone (-1:
+    all)."""
+
+    host: int
+    job: int
+    lateness_us: int = 0
+    keep_us: int = 0
+    sink: int = -1
+
+
 class Stop(Fault, frozen=True, kw_only=True, tag=True):
     """An operator stops the job at that host: when its open windows are final; or `at_once`."""
 
@@ -214,6 +225,7 @@ AnyFault = (
     | Join
     | Part
     | Change
+    | Tune
     | Stop
     | Lose
     | SinkCrash

@@ -216,6 +216,7 @@ def test_validate_refuses_what_cannot_start(tmp_path: Path, capfd: pytest.Captur
     assert capfd.readouterr().err.endswith("(mode 0644); chmod 600 it\n")
 
 
+@pytest.mark.process
 def test_keys_that_end_soon_are_doubtful(tmp_path: Path) -> None:
     keys(tmp_path, days=10)
     (one,) = found(written(tmp_path, MESH, port=0), "keys")
@@ -245,6 +246,7 @@ def test_a_damaged_journal_is_an_error(tmp_path: Path) -> None:
 # The host and its neighbours.
 
 
+@pytest.mark.process
 def test_a_port_that_something_else_has_is_an_error(tmp_path: Path) -> None:
     keys(tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as taken:

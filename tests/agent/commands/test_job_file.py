@@ -248,8 +248,8 @@ def test_all_errors_of_a_folder_are_found(tmp_path: Path) -> None:
         f"{tmp_path}/c.toml:1: sql: expected text, found 1",
         f"{tmp_path}/folder.sql: expected a job file, found a folder or a device",
         f"{tmp_path}/traffic.sql: job traffic is also in {tmp_path}/b.toml; a job has one file",
-        f"{tmp_path}/x y.sql: expected a name of at most 64 letters, digits, _ - and ., found 'x y'; rename the file, or give "
-        "the job a name in it",
+        f"{tmp_path}/x y.sql: expected a name of at most 64 letters, digits, _ - and ., beginning with a letter, digit or "
+        "_, found 'x y'; rename the file, or give the job a name in it",
     ]
 
 

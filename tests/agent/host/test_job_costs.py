@@ -82,7 +82,10 @@ def test_a_job_above_its_limits_is_named_once_in_a_while(monkeypatch: pytest.Mon
     monkeypatch.setattr(job_costs, "job_bytes", lambda seat: 7)
     costs, sent = JobCosts(), Counter[bytes]()
     limits = {b"a": Limits(cpu_us=50_000), b"b": Limits(sent_bytes=100), b"c": Limits(cpu_us=10**6)}
-    seats: Any = [SimpleNamespace(job=job, is_stopped=False, limits=each) for job, each in limits.items()]
+    seats: Any = [
+        SimpleNamespace(job=job, is_stopped=False, limits=SimpleNamespace(newest=each))
+        for job, each in limits.items()
+    ]
     found: list[list[tuple[bytes, str]]] = []
     for second in range(3 * LOOKS):
         costs.look(second, sent)

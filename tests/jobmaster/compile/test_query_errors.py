@@ -195,11 +195,15 @@ def test_refused(marked: str, reason: str, hint: str) -> None:
         ("", "empty"),
         (" \n ; -- nothing\n", "empty"),
         ("SELECT count(*) FROM access WHERE path = '" + "x" * 65_536 + "'", "the limit is 65,536"),
+        (
+            f"SELECT {', '.join(f'sum(bytes + {n}) AS s{n}' for n in range(300))} FROM access",
+            "the limit is 512",
+        ),
         ("SELECT count(*) FROM access WHERE " + " + ".join(["status"] * 300) + " > 1", "levels deep"),
         ("SELECT count(*) FROM access WHERE " + " OR ".join(["1=1"] * 8_000), "more than 20,000 operations"),
         ("SELECT count(*) FROM access WHERE path = '\udc80'", "UTF-8"),
     ],
-    ids=["empty", "blank", "long", "deep", "large", "not utf-8"],
+    ids=["empty", "blank", "long", "accumulators", "deep", "large", "not utf-8"],
 )
 def test_refused_as_a_whole(sql: str, reason: str) -> None:
     with pytest.raises(QueryError, match=reason):

@@ -86,7 +86,7 @@ def test_an_item_is_bounded() -> None:
     many = lines_of(*((at % 3, at) for at in range(LINES_MAX + 9)))
     item = schedule_item(spec.id, LOW, rank_of(spec), many)
     assert places(many)[-LINES_MAX:] == [(line.version, line.from_us) for line in decode_schedule(item).lines]
-    assert len(item.body) < 6 << 10
+    assert len(item.body) < 7 << 10
 
 
 @pytest.mark.parametrize(

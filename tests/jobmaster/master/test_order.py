@@ -172,3 +172,34 @@ def test_agents_confirm_a_change_by_the_first_delta_that_they_cut_under_it() -> 
     assert taken(rig, other) is True
     assert amendments.confirmations(one) == (0, 0, ())  # no longer in force
     assert amendments.confirmations(other) == (2, 0, both)
+
+
+MINUTES = 180 * SECOND
+
+
+def asked(rig: Rig, off_us: int) -> None:
+    """A change by an agent whose clock is off, when all have read up to T0 + 25 s, and windows are final up to T0 + 20 s."""
+    lines = [(T0 + second * SECOND, 1, 5) for second in (5, 15, 24)]
+    rig.bundle({file(A): (0, 100, FIRST)}, lines, watermark=T0 + 25 * SECOND, newest=T0 + 25 * SECOND)
+    rig.run(SECOND)
+    assert len(rig.state.finals) == 2
+    now_us = T0 + 25 * SECOND + off_us
+    number = rig.master.amendments.next_number
+    assert taken(rig, changed(rig.master.spec, version_of(PLANS[1]), "split", now_us, None, number))
+
+
+def test_where_the_asked_agents_clock_is_minutes_ahead_the_line_is_as_far_ahead() -> None:
+    rig = Rig()
+    asked(rig, MINUTES)
+    assert [line.from_us for line in rig.state.schedule] == [0, T0 + 25 * SECOND + MINUTES]
+    assert (rig.state.positions.lane, len(rig.state.finals)) == (None, 2)
+
+
+def test_where_the_asked_agents_clock_is_minutes_behind_windows_are_read_again_under_the_new_version() -> (
+    None
+):
+    rig = Rig()
+    asked(rig, -20 * SECOND)
+    assert [line.from_us for line in rig.state.schedule] == [0, T0 + 5 * SECOND]
+    assert rig.state.positions.lane is not None
+    assert {key[1] for key in rig.state.withdrawn} == {T0 + 10 * SECOND}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -12,13 +14,17 @@ from elf.cbt.rows import Rows
 from elf.jobmaster.directory.job_items import JobItems
 from elf.jobmaster.directory.job_spec import AgentAdvert, JobSpec, decode_agent
 from elf.jobmaster.directory.limits import Limits
+from elf.jobmaster.directory.settings import Settings
+from elf.jobmaster.log.job_state import WindowKey
+from elf.jobmaster.master.window_settings import WindowSettings
 from elf.srt.messages.ids import NodeId
+from elf.srt.messages.messages import Micros
 from elf.srt.messages.partial import Part
 
 _levels = other._levels
 
 
-def by_arrival(part: Part, limits: Limits) -> Part:
+def by_arrival(part: Part, limits: Limits, panes: Sequence[Micros]) -> Part:
     """The groups with the most lines stay, of those that this cut happens to have."""
     rows, ops, most = part.rows[0], part.ops[0], limits.groups
     order = np.argsort(-rows.lanes[0], kind="stable")
@@ -36,6 +42,10 @@ def own_level(rows: Rows, others: NDArray[np.bool_], groups_max: int) -> NDArray
 def of_all_names(self: JobItems, spec: JobSpec) -> list[tuple[NodeId, AgentAdvert]]:
     adverts = ((item.name, decode_agent(item)) for item in self._directory.items("agent"))
     return [(node, advert) for node, advert in adverts if spec.source in advert.sources]
+
+
+def of_the_newest(self: WindowSettings, key: WindowKey) -> Settings:
+    return self.newest
 
 
 def endless(self: Term, until_us: int) -> None:

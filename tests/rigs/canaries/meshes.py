@@ -123,6 +123,23 @@ def changes(seed: int) -> s.Scenario:
     return mesh(seed, faults, weather=weather)
 
 
+def tuned(seed: int) -> s.Scenario:
+    """The job's settings and sinks change repeatedly, also with its query, and masters die meanwhile."""
+    rng = Random(seed)
+    faults: list[s.AnyFault] = []
+    for at, until in times(rng, rng.choice((2, 3, 5)), SECOND):
+        about = {"lateness_us": rng.choice((0, SECOND, 4 * SECOND)), "sink": rng.choice((-1, 0, 1))}
+        faults.append(s.Tune(at_us=at, host=rng.randrange(6), job=0, **about))
+        if rng.random() < 0.4:
+            mode: s.Mode = rng.choice(("split", "restate", "next"))
+            faults.append(
+                s.Change(at_us=at + rng.randint(0, SECOND), host=rng.randrange(6), job=0, mode=mode)
+            )
+        if rng.random() < 0.4:
+            faults.append(s.Crash(at_us=at + rng.randint(0, 300 * MS), until_us=until, target="master"))
+    return msgspec.structs.replace(mesh(seed, faults), sinks=2)
+
+
 def sinks(seed: int) -> s.Scenario:
     """The sink is away for a while, and masters change meanwhile."""
     rng = Random(seed)

@@ -39,6 +39,7 @@ from elf.jobmaster.master.proposals import Proposals
 from elf.jobmaster.master.publication import Publication
 from elf.jobmaster.master.roster import Roster
 from elf.jobmaster.master.window_rule import Progress
+from elf.jobmaster.master.window_settings import WindowSettings
 from elf.srt.link.link import Link
 from elf.srt.messages.bundles import OpenBundle
 from elf.srt.messages.messages import (
@@ -410,6 +411,12 @@ CANARIES = (
         "with those durable by then",
         *(SeatedNode, "_is_written", always(True)),
         *(meshes.bugs_of_slow_disks, range(23, 24)),
+    ),
+    Canary(
+        "Settings: a window has those in force at the first time that it covers",
+        "those in force when it is published",
+        *(WindowSettings, "of", jobs.of_the_newest),
+        *(meshes.tuned, range(1)),
     ),
     Canary(
         "Trials: those who work are those who are expected",

@@ -158,8 +158,7 @@ def test_a_file_beside_the_command(fleet: Fleet, web: Path) -> None:
         result = elf(fleet, "job", *arguments)
         assert expected in str(result.exception)
     Path(path).write_text(HEAD.replace("300ms", "1s") + SQL)
-    result = elf(fleet, "job", "update", "hits", "-f", path)
-    assert "hits.sql:2: lateness: job hits runs with 300ms, this asks for 1s" in str(result.exception)
+    assert "\nlateness: 300ms  ->  1s\n" in fleet.elf("job", "update", "hits", "-f", path)
 
 
 def test_an_operator_signs_what_is_applied(tmp_path: Path, web: Path) -> None:

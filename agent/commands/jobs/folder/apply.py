@@ -155,7 +155,10 @@ def _outcomes(apply: Apply, steps: Sequence[Step], agent: Path | None) -> Iterat
         if step.action == "unchanged" or (apply.dry_run and step.spec is None):
             yield Outcome(step)
         elif apply.dry_run and step.spec is not None:
-            yield Outcome(step, estimates=estimates_of(step.spec.versions[-1].plan, agent))
+            is_new = step.former is None or step.former.versions[-1] != step.spec.versions[-1]
+            yield Outcome(
+                step, estimates=estimates_of(step.spec.versions[-1].plan, agent) if is_new else None
+            )
         elif step.action == "stop" and has_failed:
             yield Outcome(step, error="it runs on, since not all else was done")
         else:

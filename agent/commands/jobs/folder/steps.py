@@ -7,11 +7,11 @@ from typing import Literal
 
 import msgspec
 
-from elf.agent.commands.jobs.change import check_change
+from elf.agent.commands.jobs.change import all_differences, settings_for
 from elf.agent.commands.jobs.job import NewJob, being_stopped, spec_of
 from elf.agent.control.protocol import JobHeld, JobLine
 from elf.errors import UsageError
-from elf.jobmaster.directory.differences import Difference, differences
+from elf.jobmaster.directory.differences import Difference
 from elf.jobmaster.directory.job_spec import JobSpec, decode_job
 from elf.jobmaster.directory.versions import changed, meaning_of
 from elf.jobmaster.plan.plan import Plan
@@ -37,10 +37,10 @@ class Step(msgspec.Struct, frozen=True):
 
     @property
     def differences(self) -> list[Difference]:
-        """What an update changes in the query's meaning."""
+        """What an update changes."""
         if self.action != "update" or self.former is None or self.spec is None:
             return []
-        return differences(self.former.versions[-1], self.spec.versions[-1])
+        return all_differences(self.former, self.spec)
 
 
 def step_of(job: NewJob, plan: Plan, held: JobHeld) -> Step:
@@ -58,11 +58,12 @@ def step_of(job: NewJob, plan: Plan, held: JobHeld) -> Step:
             f"{job.place('name')}: job {job.name} belongs to the folder labelled {former.label}, and this one is labelled "
             f"{job.label}; a job has one folder: keep its file there, or stop the job first"
         )
-    check_change(former, job, plan, spec)
-    version = spec.versions[-1]
+    settings, version = settings_for(former, job, plan), spec.versions[-1]
     if meaning_of(version) == meaning_of(former.versions[-1]):
-        return Step("unchanged", job.name, number, job, plan, former, former)
-    spec = changed(former, version, "split", held.now_us, held.schedule, held.next)
+        version = former.versions[-1]
+        if settings == former.settings:
+            return Step("unchanged", job.name, number, job, plan, former, former)
+    spec = changed(former, version, "split", held.now_us, held.schedule, held.next, settings=settings)
     return Step("update", job.name, number, job, plan, former, spec)
 
 

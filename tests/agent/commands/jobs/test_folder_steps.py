@@ -88,29 +88,55 @@ def test_a_change_under_one_name_is_seen() -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
+        (head("lateness = '5s'"), [Difference("lateness", "1m", "5s")]),
         (
-            head("lateness = '5s'"),
-            "hits.sql:2: lateness: job hits runs with 1m, this asks for 5s; an update changes the query only: stop the job (elf "
-            "job stop hits) and start it again",
+            head("keep = '2h'", "emit = '1s'"),
+            [Difference("emit", "250ms", "1s"), Difference("keep", "1h", "2h")],
         ),
-        (head("keep = '2h'", "emit = '1s'"), "hits.sql:3: emit: job hits runs with 250ms, this asks for 1s"),
-        (head("sinks = 'lake'"), "hits.sql:2: sinks: job hits runs with none, this asks for lake"),
-        (SQL.replace("access", "other"), "hits.sql:1: sql: job hits reads the source access, this query"),
+        (head("sinks = 'lake'"), [Difference("sinks", "none", "lake")]),
+        (head("limits.groups = 3"), [Difference("limits", "none", "3 groups")]),
     ],
 )
-def test_what_cannot_change_while_a_job_runs_is_refused(text: str, expected: str) -> None:
-    with pytest.raises(UsageError) as error:
+def test_other_options_are_an_update_that_keeps_the_version(text: str, expected: list[Difference]) -> None:
+    former = running()
+    step = step_of(*asked(text), held(former))
+    assert step.spec is not None
+    assert (step.action, step.differences) == ("update", expected)
+    assert step.spec.versions == former.versions
+    assert step.spec.changes[-1].settings == (former.settings, step.spec.settings)
+    assert step_of(*asked(text), held(step.spec)).action == "unchanged"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            head("sinks = 'lake'", "limits.groups = 3", "limits.over = 'other'"),
+            "a lake has no place for the row other",
+        ),
+        (
+            head("sinks = 'lake'").replace("window(time, '10 seconds'), ", "").replace("window, ", ""),
+            "a sink would stay empty",
+        ),
+    ],
+)
+def test_other_options_that_cannot_be_are_refused(text: str, expected: str) -> None:
+    with pytest.raises(UsageError, match=expected):
         step_of(*asked(text), held(running()))
-    assert str(error.value).startswith(expected)
 
 
 def test_a_default_differs_from_what_the_job_has() -> None:
-    with pytest.raises(UsageError, match=r"hits\.sql: keep: job hits runs with 5m, this asks for 1h"):
-        step_of(*asked(SQL), held(running(head("keep = '5m'"))))
+    step = step_of(*asked(SQL), held(running(head("keep = '5m'"))))
+    assert step.differences == [Difference("keep", "5m", "1h")]
 
 
 def test_a_lateness_that_no_file_says_was_decided_at_the_start() -> None:
     assert step_of(*asked(SQL), held(running(head("lateness = '5s'")))).action == "unchanged"
+
+
+def test_a_query_over_another_source_is_another_job() -> None:
+    with pytest.raises(UsageError, match=r"hits\.sql:1: sql: job hits reads the source access, this query"):
+        step_of(*asked(SQL.replace("access", "other")), held(running()))
 
 
 def test_a_job_of_another_folder_is_refused_even_if_it_is_the_same() -> None:
