@@ -153,7 +153,9 @@ def settings_for(former: JobSpec, new: NewJob, plan: Plan, given: Collection[str
         )
     fields = {option: field for option, field in SETTINGS.items() if option in given}
     asked = {field: getattr(new, field) for field in fields.values()}
-    settings = replace(former.settings, **{field: value for field, value in asked.items() if value is not None})
+    settings = replace(
+        former.settings, **{field: value for field, value in asked.items() if value is not None}
+    )
     if sorted(settings.sinks) == sorted(former.sinks):
         settings = replace(settings, sinks=former.sinks)
     check_settings(settings, plan, new.place("sinks" if "sinks" in given else "sql"), new.place("limits"))
