@@ -28,7 +28,7 @@ class Batch(msgspec.Struct):
     rows: parsed lines. columns: the requested columns that the format can fill, each a `Vector` of `rows` values.
     lines: lines read, without comments and headers. rejects: count by reason. reject_rows: for each rejected line the index
     of the next parsed row (0..rows), ascending: int32. samples: the first few rejects. invalid_utf8: lines with bytes that
-    became U+FFFD.
+    are not UTF-8.
     """
 
     rows: int

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 from elf.agent.formats import nginx, w3c
-from elf.agent.formats.fields import Convert, Field, Format, Shape, is_text, type_of
+from elf.agent.formats.fields import Convert, Field, Format, Shape, type_of
 from elf.agent.formats.layout import checked
 from elf.agent.formats.presets import COLUMN_TYPES, PRESETS
 from elf.agent.formats.table import SUMMARIES, ColumnRow, describe_format
@@ -105,7 +105,7 @@ def from_regex(pattern: str) -> Format:
     fields = []
     for name in sorted(names, key=names.__getitem__):
         convert, column = _GROUPS.get(name, (Convert.STRING, name))
-        fields.append(Field(name, convert, column, nulls=(b"-",) if is_text(convert) else (b"-", b"")))
+        fields.append(Field(name, convert, column))
     return checked(Format("regex", Shape.REGEX, tuple(fields), regex=pattern))
 
 

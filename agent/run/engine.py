@@ -56,7 +56,7 @@ class Progress(msgspec.Struct):
 
 class Summary(msgspec.Struct):
     """The totals of a run. `rejects`: counts by reason; `rejected_in`: the first file that had one; `overflows`: results made
-    NULL because they did not fit their type; `invalid_utf8`: lines read with U+FFFD; `formats`: those used, by file;
+    NULL because they did not fit their type; `invalid_utf8`: lines with bytes that are not UTF-8; `formats`: those used, by file;
     `columns`: of the result, also where it has no row."""
 
     files: int = 0
