@@ -223,7 +223,7 @@ static inline int elf_bad(elf_state *s, int reason, int field, const uint8_t *at
 }
 
 /* After the last field: the line must have a time. */
-static inline int elf_settle_time(elf_state *s, const uint8_t *at) {
+static inline __attribute__((always_inline)) int elf_settle_time(elf_state *s, const uint8_t *at) {
     if (s->has_time || !s->needs_time) return OK;
     int field = 0;
     while (field < s->n_fields && !s->fields[field].is_time) field++;

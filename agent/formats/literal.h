@@ -157,33 +157,30 @@ static inline void V(request)(elf_state *s, const elf_field *f, const uint8_t *p
     elf_put_plain(s, f, T_PROTOCOL, last + 1, end);
 }
 
-/* Are these n digits not a number of one to three digits up to 255? */
-static inline int V(no_octet)(const uint8_t *p, unsigned n) {
-    uint32_t word;
-    memcpy(&word, p, 4);
-    return (n - 1 > 2) | ((n == 3) & (__builtin_bswap32(word) >> 8 > 0x323535));  /* "255" */
-}
-
-/* elf_is_ipv4 without branches: the places of its three points, from one load, give the lengths of its parts. */
+/* elf_is_ipv4 without branches or loops: one bit for each of its bytes. */
 static inline int V(ipv4)(const uint8_t *p, const uint8_t *end) {
 #if defined(__SSE2__)
-    unsigned n = (unsigned)(end - p);
+#define ELF_BITS(m) ((unsigned)_mm_movemask_epi8(m))
+    unsigned n = (unsigned)(end - p), all = (1u << (n & 15)) - 1;
     if (n - 7 > 8) return 0;
     __m128i v = _mm_loadu_si128((const __m128i *)p), d = _mm_sub_epi8(v, _mm_set1_epi8('0'));
-    unsigned all = (1u << n) - 1, points = (unsigned)_mm_movemask_epi8(_mm_cmpeq_epi8(v, _mm_set1_epi8('.'))) & all;
-    unsigned digits = (unsigned)_mm_movemask_epi8(_mm_cmpeq_epi8(_mm_min_epu8(d, _mm_set1_epi8(9)), d));
+    unsigned points = ELF_BITS(_mm_cmpeq_epi8(v, _mm_set1_epi8('.'))) & all;
+    unsigned digits = ELF_BITS(_mm_cmpeq_epi8(_mm_min_epu8(d, _mm_set1_epi8(9)), d)) & all;
     unsigned second = points & (points - 1), third = second & (second - 1);
-    if (((points | digits) & all) != all || !third || (third & (third - 1))) return 0;
-    unsigned a = (unsigned)__builtin_ctz(points), b = (unsigned)__builtin_ctz(second), c = (unsigned)__builtin_ctz(third);
-    return !(V(no_octet)(p, a) | V(no_octet)(p + a + 1, b - a - 1) | V(no_octet)(p + b + 1, c - b - 1) | V(no_octet)(p + c + 1, n - c - 1));
+    if ((points | digits) != all || !third || (third & (third - 1))) return 0;
+    unsigned three = digits & digits >> 1 & digits >> 2, above2 = ELF_BITS(_mm_cmpgt_epi8(v, _mm_set1_epi8('2')));
+    unsigned two = ELF_BITS(_mm_cmpeq_epi8(v, _mm_set1_epi8('2'))), five = ELF_BITS(_mm_cmpeq_epi8(v, _mm_set1_epi8('5')));
+    unsigned above5 = ELF_BITS(_mm_cmpgt_epi8(v, _mm_set1_epi8('5')));
+    unsigned empty = (points & (points << 1 | 1)) | points >> (n - 1), long4 = three & digits >> 3;
+    return !(empty | long4 | (three & (above2 | (two & (above5 >> 1 | (five >> 1 & above5 >> 2))))));
+#undef ELF_BITS
 #else
     return elf_is_ipv4(p, end);
 #endif
 }
 
-/* The form of a field in the usual case; 0 where the general code must decide. */
-static inline int V(quick_form)(elf_state *s, const elf_field *f, const uint8_t *p, const uint8_t *q) {
-    if (q - p == 1 && *p == '-') return 1;
+/* The form of a field that is not "-" in the usual case; 0 where the general code must decide. */
+static __attribute__((noinline)) int V(quick_form)(const elf_state *s, const elf_field *f, const uint8_t *p, const uint8_t *q) {
     if (f->form == FORM_CLIENT) return V(ipv4)(p, q);
     if (f->form == FORM_USER) return p < q && !s->ident;
     return f->form == FORM_WORD && elf_is_word(p, q);
@@ -201,7 +198,7 @@ static inline int V(quick)(elf_state *s, const elf_field *f, const uint8_t **at,
                 if (!q) return 0;
             } while (!V(after)(f, q, end) && !f->quote && q++);
             if (f->quote && !V(after)(f, q, end)) return 0;
-            if (f->form && !V(quick_form)(s, f, p, q)) return 0;
+            if (f->form && !(q - p == 1 && *p == '-') && !V(quick_form)(s, f, p, q)) return 0;
             *at = q + f->after_n;
             if (!f->wanted || (f->dash ? q - p <= 1 && (q == p || *p == '-') : elf_is_null(f, p, (size_t)(q - p)))) return 1;
             if (f->convert == C_STRING) elf_put_plain(s, f, T_ONE, p, q);

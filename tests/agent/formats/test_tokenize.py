@@ -523,3 +523,23 @@ def test_the_kernel_knows_every_member() -> None:
     assert set(_tokenize.FORMS) == {member.name for member in Form}
     assert set(_tokenize.SHAPES) == {member.name for member in Shape}
     assert set(_tokenize.REASONS) - {""} == {member.name for member in Reason}
+
+
+OCTET = st.sampled_from(
+    ["", "0", "9", "25", "99", "100", "199", "249", "250", "255", "256", "260", "300", "1000"]
+)
+
+
+@pytest.mark.parametrize("wide", [True, False])
+def test_a_clients_address_has_four_numbers_up_to_255(wide: bool) -> None:
+    parser = Parser(COMBINED, ("client_ip",), wide=wide)
+
+    @profile
+    @given(st.lists(st.lists(OCTET, min_size=3, max_size=5).map(".".join), min_size=20, max_size=20))
+    def check(clients: list[str]) -> None:
+        batch = parser.parse("".join(f"{each}{GOOD.decode()[7:]}\n" for each in clients).encode())
+        assert batch.columns["client_ip"].to_python() == [
+            each for each in clients if each.count(".") == 3 and is_address(each.encode())
+        ]
+
+    check()
