@@ -110,8 +110,8 @@ def _field(name: str, column: str, convert: Convert, escape: Escape) -> Field:
 
 
 def _nulls(column: str, convert: Convert, escape: Escape) -> tuple[bytes, ...]:
-    """A missing value is '-' with escape=default, else empty; an empty one is as good as missing in both."""
-    if escape is Escape.BACKSLASH and column == "client_ip":
+    """A missing value is '-' with escape=default, else empty; an empty one is as good as missing. Clients and users have text."""
+    if escape is Escape.BACKSLASH and column in ("client_ip", "user"):
         return (b"-",)
     if convert is Convert.SIZE:
         return () if escape is Escape.BACKSLASH else (b"",)

@@ -29,7 +29,15 @@ COMBINED = Format(
     (
         Field("remote_addr", Convert.STRING, "client_ip", nulls=(b"-",), after=" ", form=Form.CLIENT),
         Field("ident", Convert.STRING, "ident", nulls=(b"-",), after=" ", form=Form.IDENT),
-        Field("remote_user", Convert.STRING, "user", escape=Escape.BACKSLASH, after=" [", form=Form.USER),
+        Field(
+            "remote_user",
+            Convert.STRING,
+            "user",
+            nulls=(b"-",),
+            escape=Escape.BACKSLASH,
+            after=" [",
+            form=Form.USER,
+        ),
         Field("time_local", Convert.TIME_CLF, "time", nulls=(), after='] "'),
         Field("request", Convert.REQUEST, escape=Escape.BACKSLASH, quote='"', after='" '),
         Field("status", Convert.STATUS, "status", after=" "),
