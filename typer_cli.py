@@ -118,6 +118,59 @@ run.__signature__ = Signature(list(map(_parameter, FIELDS)))  # type: ignore[att
 
 
 @app.command()
+def grep(
+    condition: Annotated[str, typer.Argument(metavar="CONDITION", help="As after WHERE in a query.")],
+    files: Annotated[
+        list[str] | None, typer.Argument(metavar="FILE", help="As of elf run; standard input without one.")
+    ] = None,
+    count: Annotated[
+        bool, typer.Option("--count", "-c", help="Print the number of lines of each file instead.")
+    ] = False,
+    invert: Annotated[
+        bool, typer.Option("--invert-match", "-v", help="The other lines, also those that cannot be read.")
+    ] = False,
+    most: Annotated[
+        int | None,
+        typer.Option("--max-count", "-m", min=0, metavar="N", help="At most N lines of each file."),
+    ] = None,
+    no_filename: Annotated[
+        bool, typer.Option("--no-filename", help="No file names before the lines of several files.")
+    ] = False,
+    format: LogFormat = "auto",
+    since: Annotated[str | None, RUN["since"]] = None,
+    until: Annotated[str | None, RUN["until"]] = None,
+    timezone: Timezone = "UTC",
+    param: Params = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing; only the exit code.")] = False,
+) -> None:
+    """Print the raw lines of log files for which a condition holds.
+
+    elf grep "status >= 500 AND path LIKE '/api/%'" access.log
+
+    The exit code is grep's: 0 with a line, 1 without one, 2 in case of trouble.
+    """
+    from elf.agent.host.startup import light_imports
+
+    light_imports()
+    from elf.agent.commands.grep import Form, grep_command
+
+    raise typer.Exit(
+        grep_command(
+            condition,
+            files or (),
+            form=Form(count, names=not no_filename, quiet=quiet),
+            invert=invert,
+            lines_max=most,
+            format=format,
+            since=since,
+            until=until,
+            timezone=timezone,
+            params=param or (),
+        )
+    )
+
+
+@app.command()
 def parse(
     file: Annotated[str, typer.Argument(metavar="FILE", help="A log file, or - for stdin.")],
     format: LogFormat = "auto",
@@ -140,6 +193,29 @@ def formats(
     from elf.agent.commands.formats import formats_command
 
     formats_command(name)
+
+
+@app.command()
+def functions(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="A function, for what it does.")
+    ] = None,
+) -> None:
+    """List the functions of queries, or show one of them."""
+    from elf.agent.commands.functions import functions_command
+
+    functions_command(name)
+
+
+@app.command("help")
+def help_page(
+    page: Annotated[str | None, typer.Argument(metavar="[PAGE]", help="A page, such as query.")] = None,
+    section: Annotated[str | None, typer.Argument(metavar="[SECTION]", help="A section of it.")] = None,
+) -> None:
+    """Read the documentation: the query language, log formats, jobs."""
+    from elf.agent.commands.help import help_command
+
+    help_command(page, section)
 
 
 @app.command()
@@ -187,6 +263,21 @@ def agent_run(
 
 
 @app.command()
+def doctor(
+    config: ConfigFile = Path(CONFIG),
+    output: Annotated[TableOrJson, typer.Option(help="The findings' form.")] = TableOrJson.table,
+) -> None:
+    """Try all that an agent on this host needs, and say what to mend.
+
+    Logs and their formats, rotation, disks, clock, ports, keys, state files, and the other agents of its mesh. The exit code is
+    0 if all is well, 1 with warnings only, 2 with errors.
+    """
+    from elf.agent.commands.doctor.command import doctor_command
+
+    raise typer.Exit(doctor_command(config, output.value))
+
+
+@app.command()
 def report(
     lake: Annotated[
         str, typer.Argument(metavar="LAKE", help="The folder that a parquet sink wrote, or its URL.")
@@ -209,6 +300,7 @@ def report(
             show_default="table on a terminal, else json",
         ),
     ] = None,
+    display_timezone: Annotated[str, RUN["display_timezone"]] = "UTC",
 ) -> None:
     """Report on a lake with Spark.
 
@@ -216,7 +308,7 @@ def report(
     """
     from elf.agent.commands.report import report_command
 
-    report_command(lake, sql, param or (), every, master, output)
+    report_command(lake, sql, param or (), every, master, output, display_timezone)
 
 
 @app.command()

@@ -87,6 +87,7 @@ def check_query(elf: Path, folder: Path) -> None:
     facts = output("--version")
     assert facts.startswith(f"elf {version}\n"), facts
     assert "compiler:" in facts, facts
+    assert output("help", "query").startswith("# The query language\n")
 
 
 if __name__ == "__main__":

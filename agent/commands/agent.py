@@ -6,23 +6,38 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from elf.agent.commands.process.reload import Reload, begin_again
 from elf.agent.commands.process.signals import stop_on_signals
 from elf.agent.commands.process.streams import notices
 from elf.agent.commands.validate import check_formats
 from elf.agent.config import config
+from elf.agent.config.config import Config
 
 
 def agent_command(path: Path, flags: Mapping[str, str], quiet: bool) -> int:
-    """Serve until SIGTERM (exit code 0, the regular end of an agent) or Ctrl-C (130). Raises `ElfError`."""
-    settings = config.load(path, environ=os.environ, flags=flags)
-    config.check_logs(settings)
-    check_formats(settings)  # queries are compiled by `serve`, in a child process, to stay small
+    """Serve until SIGTERM (exit code 0, the regular end of an agent) or Ctrl-C (130); after SIGHUP begin again with the
+    configuration as it is then, if it is good. Raises `ElfError`."""
+    settings = _checked(path, flags)
+    say = notices(quiet)
+    reload = Reload(lambda: _checked(path, flags), say)
     if settings.mesh is not None:
         from elf.agent.host.process import serve_mesh
 
-        return serve_mesh(settings, notices(quiet))
-    from elf.agent.single.node import serve
+        code = serve_mesh(settings, say, reload.ask)
+    else:
+        from elf.agent.single.node import serve
 
-    with stop_on_signals() as stop:
-        serve(settings, notices(quiet), stop.event)
-    return stop.exit_code if stop.exit_code == 130 else 0
+        with stop_on_signals(reload.ask) as stop:
+            serve(settings, say, stop.event)
+        code = None if not stop.exit_code else 130 if stop.exit_code == 130 else 0
+    if reload.is_due and code is None:
+        begin_again()
+    return code or 0
+
+
+def _checked(path: Path, flags: Mapping[str, str]) -> Config:
+    """The configuration; queries are compiled by `serve`, in a child process, to stay small."""
+    settings = config.load(path, environ=os.environ, flags=flags)
+    config.check_logs(settings)
+    check_formats(settings)
+    return settings

@@ -10,11 +10,13 @@ from elf.errors import UsageError
 from elf.sinks import spec
 from elf.sinks.spec import SinkSpec
 
+QUERY_MAX = 1 << 16
+"""Characters of a query in a file."""
 MEMORY_MIN = 1 << 20
 """A smaller number is probably a forgotten unit: the run would spill every few lines."""
 
 
-def checked_timezone(name: str) -> str:
+def checked_timezone(name: str, flag: str = "--timezone") -> str:
     """The name of a time zone that exists. Raises `UsageError`."""
     if name == "UTC":
         return name
@@ -23,7 +25,7 @@ def checked_timezone(name: str) -> str:
     try:
         return ZoneInfo(name).key
     except (KeyError, ValueError, OSError) as error:
-        raise UsageError(f'--timezone: expected a name like "Europe/Berlin", found {name!r}') from error
+        raise UsageError(f'{flag}: expected a name like "Europe/Berlin", found {name!r}') from error
 
 
 def report_query(name: str) -> str:
@@ -33,6 +35,29 @@ def report_query(name: str) -> str:
     if name not in REPORTS:
         raise UsageError(f"--report: expected {', '.join(REPORTS)}, found {name!r}")
     return REPORTS[name]
+
+
+def is_query(text: str) -> bool:
+    """Whether this is the text of a query, and no name of a file."""
+    return text.lstrip("( \t\n")[:6].upper().startswith(("SELECT", "WITH ", "WITH\n", "--", "/*"))
+
+
+def query_of(report: str | None, file: str | None) -> str:
+    """The SQL of `--report`, or that in the `--file`. Raises `UsageError`."""
+    if report is not None:
+        return report_query(report)
+    assert file is not None
+    try:
+        with open(file, encoding="utf-8-sig") as opened:
+            text = opened.read(QUERY_MAX + 1)
+    except OSError as error:
+        raise UsageError(f"--file: {file}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"--file: {file}: is not text in UTF-8, so it is no query") from error
+    if len(text) > QUERY_MAX or not text.strip():
+        why = "is empty" if not text.strip() else f"has more than {QUERY_MAX:,} characters"
+        raise UsageError(f"--file: {file}: {why}, so it is no query")
+    return text
 
 
 def values_of(texts: Sequence[str], flag: str = "--param") -> dict[str, str]:
@@ -54,6 +79,25 @@ def moment(flag: str, text: str | None, now_us: int, zone: str) -> int | None:
         return None if text is None else units.moment_us(text, now_us=now_us, timezone=zone)
     except ValueError as error:
         raise UsageError(f"{flag}: expected {error}, found {text!r}") from error
+
+
+def bounds_of(since: str | None, until: str | None, now_us: int, zone: str) -> tuple[int | None, int | None]:
+    """The times of `--since` and `--until`. Raises `UsageError`."""
+    since_us, until_us = moment("--since", since, now_us, zone), moment("--until", until, now_us, zone)
+    if since_us is not None and until_us is not None and since_us >= until_us:
+        raise UsageError(f"--since: {since} is not before --until {until}; no line can be between them")
+    return since_us, until_us
+
+
+def duration(flag: str, text: str | None, least: str = "0s") -> int | None:
+    """Microseconds of a duration, at least `least`. Raises `UsageError`."""
+    try:
+        value = None if text is None else units.duration_us(text)
+    except ValueError as error:
+        raise UsageError(f"{flag}: expected {error}, found {text!r}") from error
+    if value is not None and value < units.duration_us(least):
+        raise UsageError(f"{flag}: expected at least {least}, found {text!r}")
+    return value
 
 
 def memory(text: str | None) -> int:

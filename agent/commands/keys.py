@@ -144,8 +144,8 @@ def _check_jobs(jobs: tuple[str, ...], role: Role) -> None:
 
 def _send(items: list[Item], agent: Path) -> str:
     """Send revocations to the agent on this host. Raises ElfError."""
+    from elf.agent.control.client import Control
     from elf.agent.control.protocol import Revoke
-    from elf.agent.control.socket import Control
 
     with Control(agent) as control:
         control.one(Revoke(tuple(items)))
@@ -156,7 +156,7 @@ def _send(items: list[Item], agent: Path) -> str:
 
 def local_agent(given: Path | None, config: Path, environ: Mapping[str, str]) -> Path | None:
     """The control socket of the agent on this host: the named one, else an existing one."""
-    from elf.agent.control.socket import socket_path
+    from elf.agent.control.client import socket_path
 
     path = socket_path(given, config, environ)
     return path if given is not None or path.exists() else None

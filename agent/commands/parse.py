@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shutil
 import sys
+import time
 from collections import Counter
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -15,14 +15,16 @@ from elf.agent.commands.arguments import checked_timezone
 from elf.agent.commands.process.streams import say
 from elf.agent.commands.rejects import reject_lines
 from elf.agent.files import inputs
-from elf.agent.formats.batch import Batch, Reject
-from elf.agent.formats.choice import FormatChoice
+from elf.agent.formats.batch import Batch, Lost, Reject
+from elf.agent.formats.choice import HEAD_BYTES, FormatChoice
 from elf.agent.formats.fields import Format, Reason
 from elf.agent.formats.parser import Parser
 from elf.agent.run.progress import count
+from elf.agent.work.feed import FUTURE_US, without_future
 from elf.errors import UsageError
+from elf.jobmaster.values.sql_types import SqlType
 from elf.jobmaster.windows.result import ColumnInfo, Lines, Window
-from elf.sinks.console.grid import GAP, Grid, Style
+from elf.sinks.console.grid import Grid, Style, line_places, upright
 from elf.sinks.console.jsonlines import JsonLines
 from elf.sinks.console.terminal import is_coloured
 
@@ -40,6 +42,10 @@ class Reading(msgspec.Struct):
     invalid_utf8: int = 0
     rejects: Counter[Reason] = msgspec.field(default_factory=Counter)
     samples: dict[Reason, list[Reject]] = msgspec.field(default_factory=dict)
+    lost: Counter[str] = msgspec.field(default_factory=Counter)
+    lost_samples: dict[str, list[Lost]] = msgspec.field(default_factory=dict)
+    types: dict[str, SqlType] = msgspec.field(default_factory=dict)
+    notes: list[str] = msgspec.field(default_factory=list)
 
 
 def parse_command(file: str, format: str, output: str, limit: int, timezone: str, color: str) -> int:
@@ -66,11 +72,14 @@ def read(file: str, format: str, limit: int, timezone: str) -> Reading:
     for block in inputs.read(paths, notices=say):
         if parser is None:
             reading.format = choice.of(block)
-            parser = Parser(reading.format, tuple(reading.format.columns()), timezone=timezone)
+            reading.types = choice.other_keys({block.path: bytes(block.data[:HEAD_BYTES])})
+            reading.notes = choice.notes(reading.types)
+            columns = (*reading.format.columns(), *reading.types)
+            parser = Parser(reading.format, columns, timezone=timezone, types=reading.types)
             parser.begin(b"")
         elif parser.full():
             parser.clear()
-        batch = parser.parse(block.data)
+        batch = without_future(parser.parse(block.data), time.time_ns() // 1_000 + FUTURE_US)
         _count(reading, batch, block.too_long)
         if len(reading.records) < limit:
             _keep(reading, batch, limit - len(reading.records))
@@ -84,6 +93,12 @@ def _count(reading: Reading, batch: Batch, too_long: int) -> None:
     reading.rejects.update(batch.rejects)
     if too_long:
         reading.rejects[Reason.TOO_LONG] += too_long
+    for name, rows in batch.lost.items():
+        reading.lost[name] += len(rows)
+    for lost in batch.lost_samples:
+        seen = reading.lost_samples.setdefault(lost.column, [])
+        if len(seen) < SAMPLES_PER_REASON:
+            seen.append(lost)
     for sample in batch.samples:
         kept = reading.samples.setdefault(sample.reason, [])
         if len(kept) < SAMPLES_PER_REASON:
@@ -93,7 +108,7 @@ def _count(reading: Reading, batch: Batch, too_long: int) -> None:
 def _keep(reading: Reading, batch: Batch, room: int) -> None:
     """Keep the first `room` records of a batch. A header in mid-file may change the columns: they are then NULL or left out."""
     if not reading.columns:
-        names = reading.format.columns() if reading.format else batch.columns
+        names = [*(reading.format.columns() if reading.format else batch.columns), *reading.types]
         reading.columns = tuple(
             ColumnInfo(name, str(batch.columns[name].type)) for name in names if name in batch.columns
         )
@@ -137,7 +152,18 @@ def _account(reading: Reading, asked: str, style: Style) -> list[str]:
         for sample in reading.samples.get(reason, []):
             head, excerpt, caret = reject_lines(sample, _width())
             lines += [f"  {head}", excerpt, style.red(caret)]
-    return lines
+    for name, n in reading.lost.items():
+        lines += [
+            "",
+            style.bold(f"{count(n, 'value')} of {name} did not convert to {reading.types[name]}: NULL"),
+        ]
+        lines += [f"  {lost.value!r} in {_excerpt(lost)}" for lost in reading.lost_samples.get(name, [])]
+    return lines + (["", *reading.notes] if reading.notes else [])
+
+
+def _excerpt(lost: Lost) -> str:
+    shown = lost.line.decode("utf-8", "backslashreplace")
+    return shown if len(shown) <= _width() // 2 else shown[: _width() // 2] + "…"
 
 
 def _records(reading: Reading, style: Style) -> list[str]:
@@ -150,14 +176,9 @@ def _records(reading: Reading, style: Style) -> list[str]:
         return []
     grid = Grid([reading.columns[i] for i in keep])
     cells = grid.cells(rows)
-    if sum(grid.widths) + len(GAP) * (len(keep) - 1) <= _width():
+    if line_places(grid.widths) <= _width():
         return [style.bold(grid.header(grid.widths)), *(grid.line(row, grid.widths) for row in cells), ""]
-    return [line for row in cells for line in _upright(grid.names, row, style)]
-
-
-def _upright(names: Sequence[str], row: Sequence[str], style: Style) -> list[str]:
-    wide = max(map(len, names))
-    return [f"{style.bold(name.ljust(wide))}  {value}" for name, value in zip(names, row, strict=True)] + [""]
+    return [line for row in cells for line in upright(grid.names, row, style)]
 
 
 def _width() -> int:

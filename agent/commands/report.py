@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from elf.agent.commands.arguments import values_of
+from elf.agent.commands.arguments import checked_timezone, values_of
 from elf.errors import UsageError
+from elf.sinks.console.cells import show_in
 
 
 def report_command(
@@ -16,6 +17,7 @@ def report_command(
     every: str | None,
     master: str | None,
     output: str | None,
+    display_timezone: str,
 ) -> None:
     """Write the report to stdout, or to a file of HTML. Raises `ElfError`."""
     from elf.sinks.report.report import report
@@ -23,4 +25,8 @@ def report_command(
     form = output or ("table" if sys.stdout.isatty() else "json")
     if params and sql is None:
         raise UsageError("--param: only a query of --sql has parameters")
-    report(lake, sql=sql, params=values_of(params), every=every, master=master, output=form)
+    zone = checked_timezone(display_timezone, "--display-timezone")
+    if zone != "UTC" and form.startswith("html"):
+        raise UsageError("--display-timezone: the days and hours of a page are those of UTC; leave it out")
+    show_in(zone)
+    report(lake, sql=sql, params=values_of(params), every=every, master=master, output=form, timezone=zone)

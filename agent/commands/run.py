@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+import stat
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 
 from elf.agent.commands.arguments import (
+    bounds_of,
     checked_timezone,
+    duration,
+    is_query,
     memory,
-    moment,
-    report_query,
+    query_of,
     sink_specs,
     values_of,
 )
@@ -20,30 +25,40 @@ from elf.agent.commands.process.streams import notices, say
 from elf.agent.commands.run_line import Arguments
 from elf.agent.config import units
 from elf.agent.host.allocator import KEEP_FROM, keep_freed_memory
-from elf.agent.run.engine import Progress, RunOptions, Summary
+from elf.agent.run.engine import EMIT_US, Progress, RunOptions, Summary
 from elf.agent.run.engine import run as run_engine
 from elf.agent.run.progress import ProgressBar, count
 from elf.errors import UsageError
 from elf.jobmaster.windows.result import HeadedSink, PaneState, Sink, Window
+from elf.sinks.console.cells import show_in
 from elf.sinks.console.terminal import new_console
 
 
 def run_command(arguments: Arguments) -> int:
     """Run and print. Returns the exit code. Raises `ElfError`, `StreamClosed`."""
     options = _options(arguments, time.time_ns() // 1_000)
+    is_stream = options.files == ("-",) and not _is_file(0)
+    is_live = is_stream or arguments.follow
+    _check_live(arguments, options.files, is_live=is_live, is_stream=is_stream)
     if options.memory_max >= KEEP_FROM:
         keep_freed_memory()
     bar = ProgressBar(time.monotonic)
-    opened = _sinks(arguments)
+    show_in(arguments.display_timezone)
+    opened = _sinks(arguments, is_live=is_live)
     sinks = [sink if sink.wants_state else _AfterBar(sink, bar) for sink in opened]
-    show = _shower(bar) if not (arguments.quiet or arguments.follow) else None
+    show = _shower(bar) if not (arguments.quiet or is_live) else None
     with (
         stop_on_signals() as stop,
         standard_input.ends_on(stop.event) if "-" in options.files else nullcontext(),
     ):
         try:
-            summary = _engine(arguments.follow)(
-                options, sinks, on_progress=show, notices=_notices(arguments.quiet, bar), stop=stop.event
+            summary = _engine(is_stream, arguments.follow)(
+                options,
+                sinks,
+                on_progress=show,
+                notices=_notices(arguments.quiet, bar),
+                on_lost=_notices(False, bar),
+                stop=stop.event,
             )
             bar.clear()
             for sink in opened:
@@ -55,57 +70,105 @@ def run_command(arguments: Arguments) -> int:
                 sink.close()
     if not arguments.quiet:
         _conclude(summary, options, arguments.verbose)
+        if summary.open and not any(sink.wants_open for sink in opened):
+            say(f"{count(summary.open, 'window')} not final yet, and left out; --open shows such windows")
+    if summary.lost:
+        say("the result lacks lines: no window is final")
     return stop.exit_code or _exit_code(summary, options)
 
 
-def _engine(is_live: bool) -> Callable[..., Summary]:
-    """The engine: reads files once, or follows them until a signal comes."""
-    if not is_live:
+def _engine(is_stream: bool, follows: bool) -> Callable[..., Summary]:
+    """The engine: reads files once, or follows them until a signal comes, or standard input until it ends."""
+    if not (is_stream or follows):
         return run_engine
-    from elf.agent.single.node import follow
+    from elf.agent.single import follow
 
-    return follow
+    return follow.follow_stream if is_stream else follow.follow
+
+
+def _is_file(descriptor: int) -> bool:
+    return stat.S_ISREG(os.fstat(descriptor).st_mode)
+
+
+def _has_input() -> bool:
+    """Whether standard input is a file, a pipe or a socket: neither a terminal nor /dev/null."""
+    mode = os.fstat(0).st_mode
+    return stat.S_ISREG(mode) or stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
+
+
+def _check_live(arguments: Arguments, files: Sequence[str], *, is_live: bool, is_stream: bool) -> None:
+    """Raises UsageError for arguments that need another input."""
+    if arguments.follow and "-" in files and not is_stream:
+        raise UsageError("-: standard input can be followed if it is a pipe, and the only input; name files")
+    given = {"--lateness": arguments.lateness, "--emit": arguments.emit, "--open": arguments.open}
+    for flag, value in given.items():
+        if value and not is_live:
+            raise UsageError(f"{flag}: is for live logs; give --follow too, or pipe the log to elf run")
 
 
 def _options(arguments: Arguments, now_us: int) -> RunOptions:
-    query, files = arguments.query, arguments.files
-    if arguments.report is not None:
-        if query is not None and query[:6].upper() == "SELECT":
-            raise UsageError("QUERY and --report are both given; leave one of them out")
-        query, files = report_query(arguments.report), (query, *files) if query is not None else ()
-    if query is None:
-        raise UsageError(
-            "missing argument 'QUERY', or a usual question with --report NAME; see elf run --help"
-        )
-    if not files:
+    query, files = _question(arguments)
+    if not files and not _has_input():
         raise UsageError("no file to read; name one, or - for stdin")
     zone = checked_timezone(arguments.timezone)
-    since = moment("--since", arguments.since, now_us, zone)
-    until = moment("--until", arguments.until, now_us, zone)
-    if since is not None and until is not None and since >= until:
-        raise UsageError(
-            f"--since: {arguments.since} is not before --until {arguments.until}; no line can be between them"
-        )
+    since, until = bounds_of(arguments.since, arguments.until, now_us, zone)
+    shown = checked_timezone(arguments.display_timezone, "--display-timezone")
     return RunOptions(
         query=query,
-        files=files,
+        files=files or ("-",),
         format=arguments.format,
         since_us=since,
         until_us=until,
         memory_max=memory(arguments.memory_max),
         timezone=zone,
         parameters=values_of(arguments.param),
+        days_of="" if shown == "UTC" else shown,
+        lateness_us=duration("--lateness", arguments.lateness),
+        emit_us=duration("--emit", arguments.emit, least="10ms") or EMIT_US,
     )
 
 
-def _sinks(arguments: Arguments) -> list[Sink]:
+def _question(arguments: Arguments) -> tuple[str, tuple[str, ...]]:
+    """The query and the files. Raises UsageError."""
+    query, files = arguments.query, arguments.files
+    named = {"--report": arguments.report, "--file": arguments.file}
+    given = [flag for flag, value in named.items() if value is not None]
+    if given:
+        if len(given) > 1 or is_query(query or ""):
+            whats = " and ".join([*(["QUERY"] if is_query(query or "") else []), *given])
+            raise UsageError(
+                f"{whats} are {'all' if whats.count(' and ') > 1 else 'both'} given; leave one out"
+            )
+        files = (query, *files) if query is not None else ()
+        return query_of(arguments.report, arguments.file), files
+    if query is None:
+        raise UsageError(
+            "missing argument 'QUERY', a file of it with --file, or a usual question with --report NAME; see elf run --help"
+        )
+    if not is_query(query):
+        swapped = next((word for word in files if is_query(word)), None)
+        if swapped is not None:
+            names = " ".join(shlex.quote(word) for word in (query, *files) if word != swapped)
+            raise UsageError(f"the query comes first, then the files: elf run {shlex.quote(swapped)} {names}")
+        if os.path.isfile(query):
+            raise UsageError(
+                f"{query}: is a file, where the query should be: elf run QUERY {query}; a file with the query is -F {query}"
+            )
+    return query, files
+
+
+def _sinks(arguments: Arguments, *, is_live: bool) -> list[Sink]:
     """The console unless other sinks are named; with others, the console only if it is named or --output is given."""
     specs = sink_specs(arguments.sink)
     forms = [one.output for one in specs if one.kind == "console"]
     sinks: list[Sink] = []
     if not specs or arguments.output or forms:
         form = arguments.output or next(iter(forms), "auto")
-        sinks.append(new_console(form, color=arguments.color, meta=arguments.meta))
+        sinks.append(
+            new_console(
+                form, color=arguments.color, meta=arguments.meta, opens=arguments.open, empties=is_live
+            )
+        )
     for folder in {one.folder for one in specs if one.folder is not None}:
         from elf.sinks.lake.parquet import ParquetSink
 
@@ -150,7 +213,7 @@ def _notices(quiet: bool, bar: ProgressBar) -> Callable[[str], None]:
 
 def _conclude(summary: Summary, options: RunOptions, verbose: bool) -> None:
     """Print the closing lines on stderr."""
-    rate = summary.lines / summary.seconds if summary.seconds else 0
+    rate = summary.lines / summary.reading_s if summary.reading_s else 0
     parts = [
         count(summary.files, "file"),
         count(summary.lines, "line"),
@@ -164,6 +227,10 @@ def _conclude(summary: Summary, options: RunOptions, verbose: bool) -> None:
         say(
             f"{count(summary.overflows, 'result')} overflowed and became NULL; try a wider type, like CAST(x AS DOUBLE)"
         )
+    if summary.not_converted:
+        each = ", ".join(f"{n:,} of {name}" for name, n in summary.not_converted.items())
+        say(f"values that did not convert to their column's type, so NULL: {each}")
+        say(f"see them with: elf parse {_example(summary, options)}")
     if summary.rejected and summary.parsed:
         say(f"rejected: {_reasons(summary)}; see them with: elf parse {_example(summary, options)}")
     if summary.invalid_utf8:
@@ -183,8 +250,6 @@ def _reasons(summary: Summary) -> str:
 
 
 def _example(summary: Summary, options: RunOptions) -> str:
-    import shlex
-
     format = "" if options.format == "auto" else f" --format {shlex.quote(options.format)}"
     file = summary.rejected_in or options.files[0]
     return ("FILE" if file == "-" else shlex.quote(file)) + format
@@ -192,7 +257,7 @@ def _example(summary: Summary, options: RunOptions) -> str:
 
 def _exit_code(summary: Summary, options: RunOptions) -> int:
     if summary.lines == 0 or summary.parsed:
-        return 0
+        return 1 if summary.keyless or summary.lost else 0
     say(
         f"none of {count(summary.lines, 'line')} could be parsed ({_reasons(summary)}); see why with: "
         f"elf parse {_example(summary, options)}, or name the log's format with --format"

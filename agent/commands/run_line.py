@@ -35,8 +35,13 @@ class Option(NamedTuple):
 class Arguments(NamedTuple):
     """The arguments of `elf run`."""
 
-    query: Annotated[str | None, Option("Spark SQL (left out with --report).", metavar="QUERY")] = None
-    files: Annotated[tuple[str, ...], Option("Names, globs, .gz, .zst, or - for stdin.", metavar="FILE")] = ()
+    query: Annotated[
+        str | None, Option("Spark SQL (left out with --file and --report).", metavar="QUERY")
+    ] = None
+    files: Annotated[
+        tuple[str, ...],
+        Option("Names, globs, .gz, .zst, or - for stdin (the default in a pipe).", metavar="FILE"),
+    ] = ()
     format: Annotated[
         str,
         Option(
@@ -45,6 +50,10 @@ class Arguments(NamedTuple):
             "FORMAT",
         ),
     ] = "auto"
+    file: Annotated[
+        str | None,
+        Option("A file with QUERY, which is left out then.", ("--file", "-F"), "FILE"),
+    ] = None
     report: Annotated[
         str | None,
         Option(
@@ -68,6 +77,19 @@ class Arguments(NamedTuple):
     follow: Annotated[bool, Option("Continue with lines that are appended, live.", ("--follow", "-f"))] = (
         False
     )
+    lateness: Annotated[
+        str | None,
+        Option(
+            "Live: how long after its end a window waits for lines.", ("--lateness",), "SPAN", "by format"
+        ),
+    ] = None
+    emit: Annotated[
+        str | None,
+        Option("Live: how often open windows are shown.", ("--emit",), "SPAN", "250ms"),
+    ] = None
+    open: Annotated[bool, Option("Live: JSON and CSV of open windows too, as they change.", ("--open",))] = (
+        False
+    )
     since: Annotated[
         str | None,
         Option("Only lines from then on: ISO 8601, or 1h for an hour ago.", ("--since",), "TIME"),
@@ -79,6 +101,9 @@ class Arguments(NamedTuple):
     ] = None
     timezone: Annotated[
         str, Option("For log times without a zone, and for --since and --until.", ("--timezone",), "TZ")
+    ] = "UTC"
+    display_timezone: Annotated[
+        str, Option("For times in the result, and windows of days.", ("--display-timezone",), "TZ")
     ] = "UTC"
     meta: Annotated[bool, Option("Add status, revision and line counters to each row.", ("--meta",))] = False
     color: Annotated[Color, Option("Colours and styles.", ("--color",))] = Color.auto
@@ -121,7 +146,7 @@ def read(argv: Sequence[str]) -> Arguments | None:
     places: list[str] = []
     words = iter(argv[1:])
     for word in words:
-        name, equals, value = word.partition("=")
+        name, equals, value = word.partition("=") if word.startswith("--") else (word, "", "")
         if word == "--":
             places += words
         elif not word.startswith("-") or word == "-":

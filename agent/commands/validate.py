@@ -1,4 +1,4 @@
-"""`elf validate`: reads the configuration, compiles its queries, opens its formats, and prints its meaning."""
+"""`elf validate`: reads the configuration and what it names, compiles its queries, opens its formats, and prints its meaning."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from elf.agent.commands.startable import check_start
 from elf.agent.config import config, units
 from elf.agent.config.config import Config, JobSection, SourceSection
 from elf.agent.config.limits import limits_text
@@ -27,7 +28,7 @@ Schemas = Mapping[str, Mapping[str, SqlType]]
 def validate_command(path: Path) -> None:
     """Print what the configuration means. Raises `ConfigError`."""
     settings = config.load(path, environ=os.environ)
-    config.check_logs(settings)
+    check_start(settings)
     plans = check(settings)
     for job in settings.jobs:
         config.check_folders(job)

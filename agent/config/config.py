@@ -34,7 +34,7 @@ from elf.agent.config.toml_values import (
     read_timezone,
 )
 from elf.agent.files.listing import refused
-from elf.errors import ConfigError
+from elf.errors import ConfigError, FormatError
 from elf.sinks import spec
 from elf.sinks.spec import SinkSpec
 from elf.srt.messages.parameters import Parameters
@@ -145,7 +145,7 @@ class _Reader:
         self.lines = key_lines(text)
 
     def config(self) -> Config:
-        self._known("", 0, self.top, ["agent", "source", "job", "mesh", "keys", "sink", "limits"])
+        self._known("", 0, self.top, ["agent", "source", "job", "mesh", "keys", "sink", "limits", "format"])
         agent, joining = self._agent()
         mesh = self._mesh(joining)
         sources = tuple(
@@ -269,7 +269,19 @@ class _Reader:
             "start": Key(partial(read_choice, ("end", "beginning")), "end"),
         }
         values = self._values("source", keys, table, index)
+        if values["format"] in self._table("format"):
+            values["format"] = self._own_format(values["format"])
         return SourceSection(paths=values.pop("path"), **values)
+
+    def _own_format(self, name: str) -> str:
+        """The name of a table [format.NAME] of this file, as it is known elsewhere. A table that cannot be read is refused."""
+        from elf.agent.formats.products.own import read_own
+
+        try:
+            read_own(self.path, self._table("format")[name], name)
+        except FormatError as error:
+            raise ConfigError(str(error)) from error
+        return f"toml:{self.path.absolute()}#{name}"
 
     def _job(self, index: int, table: dict[str, Any]) -> JobSection:
         keys = {

@@ -42,7 +42,7 @@ from elf.jobmaster.directory.job_spec import JobSpec
 from elf.jobmaster.directory.limits import NO_LIMITS, Limits
 from elf.jobmaster.directory.versions import parameter_texts
 
-LATENESS_US, EMIT_US, KEEP_US = 60_000_000, 250_000, 3_600_000_000
+EMIT_US, KEEP_US = 250_000, 3_600_000_000
 """What a job has unless its file or command says otherwise."""
 FENCE = "-- +++"
 FILE_BYTES_MAX = 256 << 10
@@ -52,14 +52,14 @@ SINKS_MAX = 16
 
 
 class JobFile(msgspec.Struct, frozen=True):
-    """What a job file says. name: None if it names no job. params: parameter -> its value as text. lines: the keys that it has,
-    and their lines; sql_line: that of the query's first line. Lines count from 1."""
+    """What a job file says. name, lateness_us: None if it does not say. params: parameter -> its value as text. lines: the keys
+    that it has, and their lines; sql_line: that of the query's first line. Lines count from 1."""
 
     path: Path
     sql: str
     name: str | None = None
     source: str | None = None
-    lateness_us: int = LATENESS_US
+    lateness_us: int | None = None
     emit_us: int = EMIT_US
     keep_us: int = KEEP_US
     sinks: tuple[str, ...] = ()

@@ -131,11 +131,13 @@ class HeldFeatures(msgspec.Struct, frozen=True):
 
 
 class HeldSource(msgspec.Struct, frozen=True):
-    """followers: how many agents have the source. A column may occur with several types. features: of all these agents."""
+    """followers: how many agents have the source. A column may occur with several types. features: of all these agents.
+    lateness_us: the longest of theirs; 0 if the agent that answers does not know."""
 
     followers: int
     columns: tuple[HeldColumn, ...] = ()
     features: tuple[HeldFeatures, ...] = ()
+    lateness_us: int = 0
 
 
 class JobHeld(Answer, frozen=True, tag=True):

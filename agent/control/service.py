@@ -13,7 +13,7 @@ from elf.agent.config.names import unknown_job
 from elf.agent.control import protocol as w
 from elf.agent.control.audit import AuditList, Request, lines_of
 from elf.agent.control.changing import ANSWERS_US, CONFIRMS_US, NewLines, Submission, in_force
-from elf.agent.control.columns import held_columns
+from elf.agent.control.columns import held_columns, held_lateness_us
 from elf.agent.control.fleet import held_features, unable_in
 from elf.agent.control.follow import Watcher
 from elf.agent.control.gathering import InMemory, PartStore
@@ -144,7 +144,12 @@ class ControlService:
         adverts = [advert for _, advert in self.adverts() if not advert.until_us]
         sources = Counter(source for advert in adverts for source in set(advert.sources))
         schemas = {
-            source: w.HeldSource(count, held_columns(adverts, source), held_features(adverts, source))
+            source: w.HeldSource(
+                count,
+                held_columns(adverts, source),
+                held_features(adverts, source),
+                held_lateness_us(adverts, source),
+            )
             for source, count in (sources.items() if request.columns else ())
         }
         taking = [advert for advert in adverts if is_named(advert.name, request.agents)]

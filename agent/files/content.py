@@ -17,7 +17,11 @@ GZIP_MAGIC = b"\x1f\x8b\x08"
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 # After a byte 0x50..0x5f: a frame to be skipped, written by parallel compressors.
 ZSTD_SKIPPABLE = b"\x2a\x4d\x18"
-UNREAD = {"xz": b"\xfd7zXZ", "bzip2": b"BZh"}
+XZ_MAGIC = b"\xfd7zX"
+LZ4_MAGIC = b"\x04\x22\x4d\x18"
+BZIP2_MAGIC = b"BZh"  # a digit and one of these follow: of a block, of the end
+BZIP2_NEXT = (b"1AY&", b"\x17rE8")
+BYTE_ORDER_MARKS = (b"\xff\xfe", b"\xfe\xff")
 PIPE_BYTES = 1 << 20
 
 
@@ -39,12 +43,16 @@ class Content(Protocol):
 
 
 def kind(lead: bytes) -> str:
-    """ "gzip", "zstd" or "plain", by the first four bytes."""
+    """ "gzip", "zstd", "xz", "bzip2", "lz4", "utf16" or "plain", by the first four bytes, or better eight."""
     if lead.startswith(GZIP_MAGIC):
         return "gzip"
     if lead.startswith(ZSTD_MAGIC) or (lead[1:4] == ZSTD_SKIPPABLE and 0x50 <= lead[0] <= 0x5F):
         return "zstd"
-    return next((name for name, magic in UNREAD.items() if lead.startswith(magic)), "plain")
+    if lead.startswith((XZ_MAGIC, LZ4_MAGIC)):
+        return "xz" if lead.startswith(XZ_MAGIC) else "lz4"
+    if lead.startswith(BZIP2_MAGIC) and lead[3:4].isdigit():
+        return "bzip2" if any(text.startswith(lead[4:8]) for text in BZIP2_NEXT) else "plain"
+    return "utf16" if lead.startswith(BYTE_ORDER_MARKS) else "plain"
 
 
 def is_unsure(lead: bytes, size: int) -> bool:
@@ -210,16 +218,18 @@ def zstd_complete(descriptor: int, size: int) -> bool:
 
 
 def open_content(path: str | int) -> Content:
-    """Open a file (or take over a descriptor) and detect its compression. Raises OSError, or SourceError for `UNREAD`."""
+    """Open a file (or take over a descriptor) and detect its compression. Raises OSError, or SourceError without its package."""
     descriptor = path if isinstance(path, int) else os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         raw = _Raw(descriptor)
         compression = kind(raw.lead)
-        if compression in UNREAD:
-            raise SourceError(f"{compression} compression is not supported; unpack it, or use gzip or zstd")
-        if compression == "gzip":
-            return Gzip(raw)
-        return Zstd(raw) if compression == "zstd" else Plain(raw)
+        if compression == "plain":
+            return Plain(raw)
+        if compression in ("gzip", "zstd"):
+            return Gzip(raw) if compression == "gzip" else Zstd(raw)
+        from elf.agent.files.packed import Packed, Utf16
+
+        return Utf16(raw) if compression == "utf16" else Packed(raw, compression)
     except BaseException:
         os.close(descriptor)
         raise

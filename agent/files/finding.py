@@ -18,6 +18,7 @@ from elf.agent.files.identity import PROOF_BYTES, gzip_holds, is_start_of, same_
 from elf.agent.files.inotify import Inotify
 from elf.agent.files.known import Known
 from elf.agent.files.listing import Listing, Seen, reason, writable
+from elf.agent.files.packed import Utf16
 from elf.agent.files.recognise import Continues, common, continues, head_of, is_inode, is_rest_of
 from elf.errors import SourceError
 
@@ -272,7 +273,7 @@ class Finder:
 
     def _try_open(self, one: Seen) -> Content | None:
         try:
-            content = open_content(one.path)
+            content = _opened(one.path)
         except FileNotFoundError:
             return None
         except (OSError, SourceError) as error:
@@ -403,6 +404,17 @@ class Finder:
         )
         self._denied.pop(one.inode, None)
         self.known.new(one, now).start_at(content, size, self._line_max)
+
+
+def _opened(path: str) -> Content:
+    """As `open_content`. Raises SourceError for UTF-16, too: what follows half a character is no place to resume at."""
+    content = open_content(path)
+    if not isinstance(content, Utf16):
+        return content
+    os.close(content.descriptor)
+    raise SourceError(
+        "text in UTF-16 is not followed, only read whole (elf run without --follow); have it written as UTF-8"
+    )
 
 
 def _names(seen: Sequence[Seen]) -> dict[str, set[tuple[str, Inode]]]:

@@ -15,37 +15,52 @@ from elf.agent.files.content import Content, exactly, open_content, reading
 from elf.errors import SourceError, UsageError
 
 Input = Path | Literal["-"]
+Lost = Callable[[str], None]
+"""Is told of input that is missing from the result: which, and why."""
 HEAD_BYTES = 1024
 COMPARE_BYTES = 256 * 1024
 
 
-def expand(arguments: Sequence[str]) -> list[Input]:
+def expand(arguments: Sequence[str], lost: Lost | None = None) -> list[Input]:
     """The files that the arguments name, in order; quoted globs are expanded here, sorted by name.
 
-    Raises UsageError for a file that is missing or cannot be read, a directory, or a glob without a match.
+    Raises UsageError for a file that is missing or cannot be read, a directory, or a glob without a match. With `lost`, which is
+    told of each of them, only if no file is left.
     """
     inputs: list[Input] = []
+    refused: list[UsageError] = []
     for argument in arguments:
-        if argument == "-":
-            inputs += [] if "-" in inputs else ["-"]
-        elif not os.path.lexists(argument) and glob.has_magic(argument):
-            found = [
-                Path(name) for name in sorted(glob.glob(argument, recursive=True)) if not os.path.isdir(name)
-            ]
-            if not found:
-                raise UsageError(
-                    f"{argument}: no file matches; check the pattern and the folder's permissions"
-                )
-            inputs += found
-        else:
-            inputs.append(Path(argument))
-    for path in inputs:
-        if path != "-":
-            _must_be_readable(path)
+        try:
+            for path in _named(argument):
+                try:
+                    _must_be_readable(path)
+                    inputs += [] if path == "-" and "-" in inputs else [path]
+                except UsageError as error:
+                    refused.append(error)
+        except UsageError as error:
+            refused.append(error)
+    if refused and (lost is None or not inputs):
+        raise refused[0]
+    for refusal in refused:
+        assert lost is not None
+        lost(f"{refusal}; it is left out")
     return inputs
 
 
-def _must_be_readable(path: Path) -> None:
+def _named(argument: str) -> Sequence[Input]:
+    if argument == "-":
+        return ["-"]
+    if os.path.lexists(argument) or not glob.has_magic(argument):
+        return [Path(argument)]
+    found = [Path(name) for name in sorted(glob.glob(argument, recursive=True)) if not os.path.isdir(name)]
+    if not found:
+        raise UsageError(f"{argument}: no file matches; check the pattern and the folder's permissions")
+    return found
+
+
+def _must_be_readable(path: Input) -> None:
+    if path == "-":
+        return
     try:
         mode = path.stat().st_mode
         if stat.S_ISDIR(mode):
@@ -129,33 +144,36 @@ def read(
     block_bytes: int = BLOCK_BYTES,
     line_max: int = LINE_MAX,
     notices: Callable[[str], None],
+    lost: Lost | None = None,
 ) -> Iterator[Block]:
     """Blocks of whole lines of each file in turn; each file ends with a block that is `last` (perhaps empty).
 
-    Reads a truncated or corrupt file as far as possible, with a notice. Raises SourceError when a file can no longer be opened.
+    Reads a truncated or corrupt file as far as possible, and tells `lost`, or without it `notices`; likewise of a file that can
+    no longer be opened.
     """
+    lost = lost or notices
     cutter = Cutter(block_bytes, line_max)
     for generation, path in enumerate(distinct(paths, notices), start=1):
         name = "-" if path == "-" else os.fspath(path)
         try:
             content = open_content(os.dup(0) if path == "-" else name)
-        except OSError as error:
-            raise SourceError(f"{name}: {error.strerror}; it was there when the run began") from error
+        except (OSError, SourceError) as error:
+            why = error.strerror if isinstance(error, OSError) else error
+            lost(f"{name}: {why}; it is left out, although it was there when the run began")
+            continue
         try:
-            yield from _read_file(content, cutter, generation, name, notices)
+            yield from _read_file(content, cutter, generation, name, lost)
         finally:
             os.close(content.descriptor)
 
 
-def _read_file(
-    content: Content, cutter: Cutter, generation: int, name: str, notices: Callable[[str], None]
-) -> Iterator[Block]:
+def _read_file(content: Content, cutter: Cutter, generation: int, name: str, lost: Lost) -> Iterator[Block]:
     cutter.clear()
     key = FileKey(generation, 0)
     start = 0
     more = True
     while more:
-        more = _fill(content, cutter, name, notices)
+        more = fill(content, cutter, name, lost)
         data = cutter.cut() if more else cutter.rest()
         while len(data) or not more:
             too_long, skipped = cutter.take_skipped()
@@ -169,15 +187,15 @@ def _read_file(
             data = cutter.cut()
 
 
-def _fill(content: Content, cutter: Cutter, name: str, notices: Callable[[str], None]) -> bool:
+def fill(content: Content, cutter: Cutter, name: str, lost: Lost) -> bool:
     """Read more; False at the end of the file, or if it cannot be read further."""
     try:
         if cutter.fill(content.readinto):
             return True
         if content.truncated():
-            notices(f"{name}: the compressed data ends early (truncated); read up to there")
+            lost(f"{name}: the compressed data ends early (truncated); read up to there")
     except SourceError as error:
-        notices(f"{name}: {error}; read up to there")
+        lost(f"{name}: {error}; read up to there")
     except OSError as error:
-        notices(f"{name}: {error.strerror} at byte {content.disk_bytes}; read up to there")
+        lost(f"{name}: {error.strerror} at byte {content.disk_bytes}; read up to there")
     return False

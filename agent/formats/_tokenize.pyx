@@ -76,6 +76,7 @@ cdef extern from "tokenize.h":
         uint32_t lookup_mask
         elf_value *found
         uint64_t *seen
+        uint64_t *ever
         const uint64_t *must
         const int32_t *spans
         int n_slots
@@ -88,6 +89,8 @@ cdef extern from "tokenize.h":
         size_t n_rejects, reject_room
         elf_sample samples[16]
         int n_samples
+        elf_sample lost[16]
+        int n_lost
         int64_t zone_quarter
         void *owner
         int64_t (*zone)(void *owner, int64_t quarter) noexcept nogil
@@ -109,6 +112,7 @@ CONVERTS = (
     "SKIP", "STRING", "REQUEST", "REQUEST_URL", "URI", "URL", "QUERY", "HOST_PORT", "HOST",
     "INT", "SIZE", "STATUS", "SECONDS", "MILLISECONDS", "MICROSECONDS", "NANOSECONDS", "SECONDS_LIST", "DURATION", "DURATION_MS",
     "TIME_CLF", "TIME_ISO", "TIME_ANY", "TIME_EPOCH", "TIME_EPOCH_MS", "TIME_EPOCH_US", "DATE", "TIME_OF_DAY", "TIME_STRPTIME",
+    "OWN_TEXT", "OWN_INT", "OWN_DOUBLE", "OWN_BOOL",
 )
 ESCAPES = ("NONE", "BACKSLASH", "JSON", "PLUS", "PERCENT", "DOUBLED")
 REASONS = (
@@ -125,7 +129,7 @@ cdef struct elf_column:  # what a slot gave in the block, `room` rows
     void *strings       # a dictionary, borrowed from `dictionaries`; NULL for numbers
     int32_t *codes
     int64_t *values
-    uint8_t *states     # 0 NULL, 1 a value, 2 NULL
+    uint8_t *states     # 0 NULL, 1 a value, 2 NULL, 3 NULL because the value did not convert
 
 
 cdef int64_t _zone(void *owner, int64_t quarter) noexcept with gil:
@@ -264,10 +268,12 @@ cdef class Tokenizer:
         free(self.must)
         free(self.s.found)
         free(self.s.seen)
+        free(self.s.ever)
         self.fields = NULL
         self.lookup = NULL
         self.must = NULL
         self.s.seen = NULL
+        self.s.ever = NULL
         self.nodes = NULL
         self.edges = NULL
         self.s.found = NULL
@@ -286,7 +292,8 @@ cdef class Tokenizer:
         self.edges = <elf_edge *> calloc(len(plan.edges) + 1, sizeof(elf_edge))
         self.must = <uint64_t *> calloc(n // 64 + 1, sizeof(uint64_t))
         self.s.seen = <uint64_t *> calloc(n // 64 + 1, sizeof(uint64_t))
-        if not (self.fields and self.s.found and self.nodes and self.edges and self.must and self.s.seen):
+        self.s.ever = <uint64_t *> calloc(n // 64 + 1, sizeof(uint64_t))
+        if not (self.fields and self.s.found and self.nodes and self.edges and self.must and self.s.seen and self.s.ever):
             raise MemoryError
         for i, step in enumerate(plan.steps):
             f = &self.fields[i]
@@ -370,7 +377,9 @@ cdef class Tokenizer:
         self.rows = 0
         self.s.lines = self.s.invalid_utf8 = self.s.base_row = self.s.line_index = 0
         self.s.n_rejects = 0
-        self.s.n_samples = self.s.out_of_memory = 0
+        self.s.n_samples = self.s.n_lost = self.s.out_of_memory = 0
+        if self.s.ever:
+            memset(self.s.ever, 0, (self.s.n_fields // 64 + 1) * sizeof(uint64_t))
         memset(self.s.rejects, 0, sizeof(self.s.rejects))
 
     def feed(self, const uint8_t[::1] block, size_t at, spans=None):
@@ -488,6 +497,35 @@ cdef class Tokenizer:
             memcpy(&states[0], self.columns[slot].states, self.rows)
         valid = state == 1
         return out, None if valid.all() else valid
+
+    def lost_rows(self, int slot):
+        """The rows of the block whose value did not convert: int64, of a slot of numbers."""
+        state = np.empty(self.rows, dtype=np.uint8)
+        cdef uint8_t[::1] states = state
+        if self.rows:
+            memcpy(&states[0], self.columns[slot].states, self.rows)
+        return np.flatnonzero(state == 3)
+
+    def lost_samples(self):
+        """(field, line, offset, length) of the first values since `feed` that did not convert; the block must still be valid."""
+        cdef int i
+        out = []
+        for i in range(self.s.n_lost):
+            line = self.s.lost[i].line
+            end = line
+            while end[0] != 10 and end - line < 4096:
+                end += 1
+            out.append((self.s.lost[i].field, PyBytes_FromStringAndSize(<const char *> line, end - line),
+                        self.s.lost[i].at, self.s.lost[i].detail))
+        self.s.n_lost = 0
+        return out
+
+    def present(self, fields):
+        """Whether any line of the block had one of these fields, by their numbers in the plan."""
+        for field in fields:
+            if self.s.ever[field // 64] >> <uint64_t> (field % 64) & 1:
+                return True
+        return False
 
     def counts(self):
         """(rows, lines, lines with invalid UTF-8, {reason's number: lines}) of the block."""

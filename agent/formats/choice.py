@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
+import numpy as np
+
 from elf.agent.files.blocks import Block
 from elf.agent.files.content import first_text, reading
-from elf.agent.formats.fields import Format
+from elf.agent.formats.fields import KEYED, Format
 from elf.agent.formats.formats import column_types, resolve
+from elf.agent.formats.own_keys import ANY, Keys
 from elf.agent.formats.presets import COLUMN_TYPES
 from elf.errors import FormatError
-from elf.jobmaster.values.sql_types import SqlType
+from elf.jobmaster.values.sql_types import STRING, SqlType
 
 HEAD_BYTES = 64 << 10
 """Bytes of a file from which its format is detected."""
 
+SECOND_US = 1_000_000
+DISORDER_MAX_US = 300 * SECOND_US
 NAMED_MAX = 3
 """Files named in a notice for each format."""
 
@@ -45,6 +51,12 @@ class FormatChoice:
         self._unknown: dict[object, int] = {}
         self._last: Format | None = None
         self._found: dict[str, list[str]] = {}  # paths by format, since the last `take_found`
+        self._keys, self._others = Keys(), frozenset[str]()  # of the last schema
+
+    @property
+    def depends_on_lines(self) -> bool:
+        """Whether the columns depend on the files' lines."""
+        return self._fixed is None or self._fixed.shape in KEYED
 
     def of(self, block: Block) -> Format:
         """The format of the block's file. Raises FormatError, which names the file, if it is not detected (unless lenient)."""
@@ -82,13 +94,16 @@ class FormatChoice:
         self._unknown.pop(file, None)
 
     def detect(self, path: str, head: bytes) -> Format:
+        from elf.agent.formats.detect import doubt
+
         found = _detected(path, head)
         if self.chosen.get(path) != found.name:
             self.chosen[path] = found.name
+            said = found.name + doubt(head, found)
             if self._lenient:
-                self._found.setdefault(found.name, []).append(path)
+                self._found.setdefault(said, []).append(path)
             else:
-                self._notices(f"{path}: format {found.name}")
+                self._notices(f"{path}: format {said}")
         return found
 
     @property
@@ -102,20 +117,86 @@ class FormatChoice:
         self._found = {}
         return lines
 
+    def lateness_us(self, heads: Mapping[str, bytes]) -> int:
+        """How long after their time lines of files that begin so may come: as the formats say, and at least by how much a line of
+        these is older than one before it. In whole seconds, as microseconds; 0 while no format is known."""
+        found = [0 if self._fixed is None else self._fixed.lateness_us]
+        for path, head in heads.items():
+            format = self._fixed
+            if format is None and head.strip():
+                with suppress(FormatError):
+                    format = _detected(path, head)
+            if format is not None:
+                found += [format.lateness_us, disorder_us(format, head)]
+        return -(-max(found) // SECOND_US) * SECOND_US
+
     def schema(self, heads: Mapping[str, bytes]) -> dict[str, SqlType]:
         """The columns of a query over files that begin with `heads`: the union over their formats, or all known columns while
-        no format is known."""
-        if self._fixed is not None:
-            return dict(column_types(self._fixed))
-        columns: dict[str, SqlType] = {}
+        no format is known. Of lines that name their values also the keys, and `ANY`, since other keys may come later."""
+        columns = dict(column_types(self._fixed)) if self._fixed is not None else dict[str, SqlType]()
+        keys, is_open = Keys(), self._fixed is not None and self._fixed.shape in KEYED
         for path, head in heads.items():
-            if head.strip():
-                try:
-                    columns.update(column_types(_detected(path, head)))
-                except FormatError:
-                    if not self._lenient:
-                        raise
-        return columns or dict(COLUMN_TYPES)
+            format = self._format_of(path, head) if head.strip() else None
+            if format is not None:
+                columns.update(column_types(format))
+                keys.add(format, head)
+                is_open |= format.shape in KEYED
+        self._keys, self._others = keys, frozenset(columns)
+        if not is_open:
+            return columns or dict(COLUMN_TYPES)
+        own = keys.columns(columns)
+        hidden = {name.lower() for name in own}
+        return {name: type for name, type in columns.items() if name not in hidden} | own | {ANY: STRING}
+
+    def _format_of(self, path: str, head: bytes) -> Format | None:
+        if self._fixed is not None:
+            return self._fixed
+        try:
+            return _detected(path, head)
+        except FormatError:
+            if not self._lenient:
+                raise
+            return None
+
+    def other_keys(self, heads: Mapping[str, bytes]) -> dict[str, SqlType]:
+        """The columns by keys of which the formats make no column of another name."""
+        schema = self.schema(heads)
+        return {
+            name: type
+            for name, type in schema.items()
+            if name in self._keys.unread() and name not in self._others
+        }
+
+    def notes(self, asked: Iterable[str]) -> list[str]:
+        """What to tell about the columns `asked` of the last schema: keys that no line had, values of several kinds."""
+        return self._keys.notes(asked, self._others) if self._keys.kinds else []
+
+    def never(self, column: str) -> str:
+        """The message that no line of any file has a key of that column."""
+        near = ", ".join(self._keys.nearest(column))
+        return f"no line has {column}{f' (nearest: {near})' if near else ''}: it is NULL throughout"
+
+    def no_key(self, path: str, asked: Sequence[str]) -> str:
+        """The message that no line of that file has a key of the columns `asked`."""
+        here, head = Keys(), head_of(Path(path))
+        format = self._format_of(path, head) if head.strip() else None
+        if format is not None:
+            here.add(format, head)
+        listed = (here if here.kinds else self._keys).listed(asked)
+        return f"{path}: no line has {' or '.join(asked)}; the keys are {listed}"
+
+
+def disorder_us(format: Format, lines: bytes) -> int:
+    """By how much a line is older than one before it, at most; at most `DISORDER_MAX_US`: more is a clock that was set back."""
+    from elf.agent.formats.parser import Parser
+
+    parser = Parser(format, frozenset({"time"}))
+    parser.begin(b"")
+    batch = parser.parse(lines[: lines.rfind(b"\n") + 1])
+    if not batch.rows or "time" not in batch.columns:
+        return 0
+    times = batch.columns["time"].values
+    return min(int((np.maximum.accumulate(times) - times).max()), DISORDER_MAX_US)
 
 
 def _found_line(format: str, paths: Sequence[str]) -> str:

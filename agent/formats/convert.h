@@ -235,9 +235,14 @@ static inline __attribute__((always_inline)) int elf_settle_time(elf_state *s, c
     return OK;
 }
 
+/* In keyed.h. */
+static void elf_convert_own(elf_state *s, const elf_field *f, elf_value v);
+static int elf_respell(elf_state *s, const elf_field *f, elf_span *text);
+
 /* Keyed shapes and REGEX: every field of the plan from the values found in the line, in the plan's order. */
 static int elf_convert_found(elf_state *s, const uint8_t *end) {
     int word = 0;
+    for (int i = 0; i <= s->n_fields / 64; i++) s->ever[i] |= s->seen[i];
     for (uint64_t bits = s->seen[0] | s->must[0];;) {
         while (!bits) {
             if (++word > s->n_fields / 64) return elf_settle_time(s, end);
@@ -247,6 +252,7 @@ static int elf_convert_found(elf_state *s, const uint8_t *end) {
         const elf_field *f = &s->fields[i];
         const elf_value *v = &s->found[i];
         bits &= bits - 1;
+        if (f->convert >= C_OWN_TEXT) { elf_convert_own(s, f, *v); continue; }
         if (!seen && f->required) return elf_bad(s, R_MISSING, i, end);
         if (!seen || v->type == V_NULL || elf_is_null(f, v->p, v->n)) { elf_put_null(s, f); continue; }
         int escape = f->escape;
@@ -260,6 +266,7 @@ static int elf_convert_found(elf_state *s, const uint8_t *end) {
             escape = E_NONE;
         }
         int reason = elf_convert(s, f, text.p, text.n, escape);
+        if (reason == R_NUMBER && elf_respell(s, f, &text)) reason = elf_convert(s, f, text.p, text.n, E_NONE);
         if (reason) return elf_bad(s, reason, i, v->p);
     }
 }

@@ -1,19 +1,20 @@
 """Detects a log's format from its first lines: candidates parse them, and the most specific that accepts enough wins.
 
 Parsing alone is ambiguous in two cases. A shorter format can accept a longer one's line (the `%h %l %u` of combined accepts
-"shop.example:80 10.0.0.1 - -"), so the more specific is tried first. Every JSON format accepts every object with a time, so the
-keys decide.
+"shop.example:80 10.0.0.1 - -"), so the more specific is tried first: the user's own formats, products, then the general ones.
+Every JSON format accepts every object with a time, so the keys decide. Of the many products only those are tried whose fixed
+texts some lines have; the general formats without them are tried last, for the message.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 
 import msgspec
 
-from elf.agent.formats import w3c
+from elf.agent.formats import nginx, w3c
 from elf.agent.formats.batch import Reject
-from elf.agent.formats.fields import Format, Reason
+from elf.agent.formats.fields import Format, Reason, Shape
 from elf.agent.formats.parser import Parser
 from elf.agent.formats.presets import PRESETS
 from elf.errors import FormatError
@@ -23,6 +24,10 @@ BYTES_MAX = 256 << 10
 """Size of the sample: 100 lines of a verbose format (ALB, Caddy: 1 to 2 KiB) fit."""
 ACCEPTED_MIN = 0.5
 """Fraction of the lines that must be accepted: a log may begin with broken lines."""
+SURE_MIN = 0.95
+"""Fraction from which on a detection says no more than the format's name."""
+LOOKED_AT = 8
+"""Lines, evenly spread, in which a product's fixed texts are looked for."""
 
 # The more specific first: of two formats that both accept half of the lines, the later one accepts the other's lines too.
 _TEXT = (
@@ -88,17 +93,76 @@ def detect(sample: bytes) -> Format:
     lines = _lines(sample)
     if not lines:
         raise FormatError("format auto: there is no whole line to detect the format from; name the format")
+    return _plain(lines)
+
+
+def _plain(lines: list[bytes]) -> Format:
+    from elf.agent.formats.products.catalogue import hint
+
     header = next((line for line in lines if line.lower().startswith(b"#fields:")), None)
     if header is not None:
         return _headed(header)
-    objects = _objects(lines)
-    names: Iterable[str] = (_json_name(objects),) if len(objects) * 2 > len(lines) else _TEXT
     tried = []
-    for name in names:
-        tried.append(_try(PRESETS[name], lines))
+    for plan in _candidates(lines):
+        tried.append(_try(plan, lines))
         if tried[-1].accepted >= ACCEPTED_MIN:
-            return PRESETS[name]
-    raise FormatError(_nothing_fits(tried))
+            return plan
+    raise FormatError(_nothing_fits(tried, lines) + (f"; {advice}" if (advice := hint(lines)) else ""))
+
+
+def doubt(sample: bytes, chosen: Format) -> str:
+    """What must be told about the choice, behind its name; "" where it is sure.
+
+    That others may look the same, on how many lines it fits if these are not nearly all, and the next best.
+    """
+    from elf.agent.formats.products.catalogue import TABLES
+
+    table = TABLES.get(chosen.name, {})
+    guess = f", a guess by its shape ({table['summary']})" if table.get("guess") else ""
+    lines = _lines(sample)
+    one = _try(chosen, lines)
+    if one.accepted * len(lines) >= one.lines * SURE_MIN:
+        return guess
+    rest = [_try(plan, lines) for plan in _candidates(lines) if plan != chosen]
+    best = max(rest, key=lambda one: one.accepted, default=None)
+    next_best = "no other fits any"
+    if best is not None and best.accepted:
+        next_best = f"next is {best.plan.name} with {best.accepted:.0%}"
+    return f"{guess}, which fits {one.accepted:.0%} of the first {len(lines):,} lines ({next_best})"
+
+
+def _candidates(lines: list[bytes]) -> Iterator[Format]:
+    """The formats to try, the more specific first."""
+    from elf.agent.formats.products import catalogue, own
+
+    for name, (path, table) in own.own_tables().items():
+        yield own.read_own(path, table, name)
+    objects = _objects(lines)
+    if len(objects) * 2 > len(lines):
+        name = _json_name(objects)
+        if name not in PRESETS:
+            yield catalogue.product(name)
+            name = "json"
+        yield PRESETS[name]
+        return
+    some = lines[:: -(-len(lines) // LOOKED_AT)]
+    for name in catalogue.likely(some):
+        if catalogue.is_like(name, lines):
+            yield catalogue.product(name)
+    likely = [PRESETS[name] for name in _TEXT if _is_likely(PRESETS[name], some)]
+    yield from likely
+    yield from (PRESETS[name] for name in _TEXT if PRESETS[name] not in likely)
+
+
+def _is_likely(plan: Format, lines: list[bytes]) -> bool:
+    """Whether one of the lines has the format's fixed texts, up to the first field that may be absent."""
+    if plan.shape is not Shape.LITERAL or plan.header:
+        return True
+    optional = next((at for at, field in enumerate(plan.fields) if field.optional), len(plan.fields) + 1)
+    texts = [plan.prefix.encode(), *(field.after.encode() for field in plan.fields[: optional - 1])]
+    from elf.agent.formats.products.catalogue import has_texts
+
+    return any(has_texts(line, texts) for line in lines)
 
 
 def _lines(sample: bytes) -> list[bytes]:
@@ -130,7 +194,9 @@ def _json_name(objects: list[dict[str, object]]) -> str:
     for name, keys in _JSON_KEYS.items():
         if sum(len(keys & one.keys()) >= 2 for one in objects) * 2 > len(objects):
             return name
-    return "json"
+    from elf.agent.formats.products.catalogue import writer
+
+    return writer(objects) or "json"
 
 
 def _try(plan: Format, lines: list[bytes]) -> _Tried:
@@ -144,7 +210,22 @@ def _nearness(one: _Tried) -> tuple[float, bool, int]:
     return one.accepted, one.first.reason is Reason.TRAILING, one.first.offset
 
 
-def _nothing_fits(tried: list[_Tried]) -> str:
+def _question(near: _Tried, lines: list[bytes]) -> str:
+    """A format string that fits lines of combined (or a like format) with further fields, as a question; "" if there is none."""
+    from elf.agent.formats.products.suggestion import extended
+
+    if near.first is None or near.first.reason is not Reason.TRAILING:
+        return ""
+    text = extended(
+        near.plan.name, near.first.line[near.first.offset :].rstrip(b"\r").decode("utf-8", "replace")
+    )
+    if text is None:
+        return ""
+    fits = _try(nginx.from_string(text), lines).accepted
+    return f" is it --format '{text}' ({fits:.0%} of them fit)? Else" if fits >= ACCEPTED_MIN else ""
+
+
+def _nothing_fits(tried: list[_Tried], lines: list[bytes]) -> str:
     """One line: the formats tried, and the first mismatch of the nearest one.
 
     The nearest one accepts most lines, or else reads farthest. A format that read all its fields, with more text after them,
@@ -158,6 +239,7 @@ def _nothing_fits(tried: list[_Tried]) -> str:
     field = f" in {near.first.field}" if near.first.field else ""
     return (
         f"format auto: none of {names} fits; nearest is {near.plan.name} ({near.accepted:.0%} of {near.lines} lines), which"
-        f" expected {near.first.expected}{field} at byte {near.first.offset} and found {found!r}; name the format"
-        " (nginx:FILE#NAME, apache:FILE#NAME, a pasted format string, or regex:PATTERN)"
+        f" expected {near.first.expected}{field} at byte {near.first.offset} and found {found!r};"
+        f"{_question(near, lines)} name the format"
+        " (nginx:FILE#NAME, apache:FILE#NAME, a pasted format string, regex:PATTERN, or a table [format.NAME] of your own)"
     )

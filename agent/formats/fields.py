@@ -14,7 +14,7 @@ from enum import Enum
 
 import msgspec
 
-from elf.jobmaster.values.sql_types import BIGINT, MICROS, STRING, TIMESTAMP, SqlType
+from elf.jobmaster.values.sql_types import BIGINT, BOOLEAN, DOUBLE, MICROS, STRING, TIMESTAMP, SqlType
 
 
 class Shape(Enum):
@@ -23,6 +23,10 @@ class Shape(Enum):
     LTSV = "ltsv"  # label:value, tab-separated
     LOGFMT = "logfmt"  # key=value or key="quoted value", space-separated
     REGEX = "regex"  # named groups; the last resort
+
+
+KEYED = (Shape.JSON, Shape.LTSV, Shape.LOGFMT)
+"""Shapes whose lines name their values."""
 
 
 class Convert(Enum):
@@ -58,9 +62,22 @@ class Convert(Enum):
     DATE = "date"  # 2015-05-17: the date part of `time`; with a TIME_OF_DAY field
     TIME_OF_DAY = "time_of_day"  # 10:05:03[.fff]
     TIME_STRPTIME = "time_strptime"  # by `Field.pattern`, a strptime format (Apache %{...}t); slow path
+    # Columns by their keys' own names (keys.own_fields). A value that does not convert is NULL and counted; it rejects no line.
+    OWN_TEXT = "own_text"  # any value as text; objects and lists as they are written
+    OWN_INT = "own_int"  # a whole number within int64, however it is spelled (2e2)
+    OWN_DOUBLE = "own_double"
+    OWN_BOOL = "own_bool"
 
 
 _INTEGERS = (Convert.INT, Convert.SIZE, Convert.STATUS)
+OWN = {
+    STRING: Convert.OWN_TEXT,
+    BIGINT: Convert.OWN_INT,
+    DOUBLE: Convert.OWN_DOUBLE,
+    BOOLEAN: Convert.OWN_BOOL,
+}
+"""The conversion of a column by its key's own name, by the column's type."""
+_OWN_TYPES = {convert: type for type, convert in OWN.items()}
 _DURATIONS = (
     Convert.SECONDS,
     Convert.MILLISECONDS,
@@ -76,6 +93,8 @@ def type_of(convert: Convert) -> SqlType:
     """The SQL type of a column that `convert` fills."""
     if convert is Convert.DATE or convert.value.startswith("time_"):
         return TIMESTAMP
+    if convert in _OWN_TYPES:
+        return _OWN_TYPES[convert]
     if convert in _INTEGERS:
         return BIGINT
     return MICROS if convert in _DURATIONS else STRING
@@ -134,7 +153,7 @@ class Reason(Enum):
     MISSING = "field missing"  # a required field (time) is absent in JSON, LTSV, logfmt
     PATTERN = "pattern does not match"
     TEXT = "bad text"  # an unquoted field is no client, user or word
-    FUTURE = "time in the future"  # live only: more than 5 minutes past the agent's clock
+    FUTURE = "time in the future"  # more than 5 minutes past the clock of the machine that reads it
 
 
 class Field(msgspec.Struct, frozen=True):
@@ -174,6 +193,12 @@ class Field(msgspec.Struct, frozen=True):
         return _FIXED.get(self.convert, (self.column,) if self.column else ())
 
 
+LATENESS_MAX_US = 60_000_000
+LATENESS_US = {"end": 5_000_000, "start": LATENESS_MAX_US}
+"""How long windows wait for lines unless told: servers that write the time of a request's end buffer a log for some seconds; a
+request takes a minute at most, as a rule, where its beginning is written."""
+
+
 class Format(msgspec.Struct, frozen=True):
     """A compiled log format.
 
@@ -181,7 +206,8 @@ class Format(msgspec.Struct, frozen=True):
     a marker; everything up to and including its first occurrence is skipped if present (syslog's "haproxy[123]: ").
     regex: REGEX: the pattern, bytes semantics. comment: lines that start with it are neither parsed nor rejected (W3C '#').
     header: "w3c" if `#Fields:` lines replace the field plan within a file ("cloudfront": the same, tab-separated), else "".
-    time_is: "start" or "end" of the request. zone: True when the time text carries its zone (else `timezone` applies).
+    time_is: "start" or "end" of the request: lines with its start come later after it (`lateness_us`). zone: True when the
+    time text carries its zone (else `timezone` applies).
     """
 
     name: str
@@ -194,6 +220,11 @@ class Format(msgspec.Struct, frozen=True):
     header: str = ""
     time_is: str = "end"
     zone: bool = True
+
+    @property
+    def lateness_us(self) -> int:
+        """How long after its time a line may be written, as far as the format can tell, in microseconds."""
+        return LATENESS_US[self.time_is]
 
     def columns(self) -> dict[str, Convert]:
         """Every column that this format can fill, in the order of its fields, with the conversion that fills it."""

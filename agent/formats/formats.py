@@ -8,21 +8,26 @@ from __future__ import annotations
 import re
 
 from elf.agent.formats import nginx, w3c
-from elf.agent.formats.fields import Convert, Field, Format, Shape, type_of
-from elf.agent.formats.layout import checked
+from elf.agent.formats.fields import Format, type_of
 from elf.agent.formats.presets import COLUMN_TYPES, PRESETS
-from elf.agent.formats.table import SUMMARIES, ColumnRow, describe_format
+from elf.agent.formats.table import ColumnRow, describe_format
 from elf.errors import FormatError
 from elf.jobmaster.values.sql_types import SqlType
 
-__all__ = ["NAMES", "SUMMARIES", "ColumnRow", "column_types", "describe", "from_regex", "resolve"]
+__all__ = ["ColumnRow", "column_types", "describe", "names", "resolve"]
 
-NAMES: tuple[str, ...] = tuple(PRESETS)
+
+def names() -> list[str]:
+    """The names of all formats that come with ELF."""
+    from elf.agent.formats.products.catalogue import TABLES
+
+    return [*PRESETS, *TABLES]
 
 
 def resolve(spec: str, *, sample: bytes = b"") -> Format:
-    """The format that `spec` means: `auto` (by `sample`, the first lines), a preset's name, `nginx:FILE#NAME`,
-    `apache:FILE#NAME`, a pasted nginx log_format or Apache LogFormat, or `regex:PATTERN` with named groups.
+    """The format that `spec` means: `auto` (by `sample`, the first lines), a name (of a preset, a product, or a user's format),
+    `nginx:FILE#NAME`, `apache:FILE#NAME`, `toml:FILE#NAME`, a pasted nginx log_format or Apache LogFormat, or `regex:PATTERN`
+    with named groups.
 
     Raises FormatError: an unknown name (with the nearest known one), a name that the configuration lacks (with those it has),
     adjacent variables, no time, a broken pattern, a sample that no format fits (with the formats tried).
@@ -35,9 +40,13 @@ def resolve(spec: str, *, sample: bytes = b"") -> Format:
     if spec in PRESETS:
         return PRESETS[spec]
     if spec.startswith("regex:"):
+        from elf.agent.formats.products.notation import from_regex
+
         return from_regex(spec.removeprefix("regex:"))
-    if spec.startswith(("nginx:", "apache:")):
+    if spec.startswith(("nginx:", "apache:", "toml:")):
         return _from_config(spec)
+    if (named := _named(spec)) is not None:
+        return named
     if re.search(r"\$\{?\w", spec):
         return nginx.from_pasted(spec)
     if "%" in spec:
@@ -49,11 +58,23 @@ def resolve(spec: str, *, sample: bytes = b"") -> Format:
     raise FormatError(_unknown(spec))
 
 
+def _named(name: str) -> Format | None:
+    """A product's format, or a user's own."""
+    from elf.agent.formats.products import catalogue, own
+
+    return catalogue.product(name) if name in catalogue.TABLES else own.own_format(name)
+
+
 def _unknown(spec: str) -> str:
     from difflib import get_close_matches
 
-    near = get_close_matches(spec.lower(), [*NAMES, "auto"], n=1)
-    known = f"known are auto, {', '.join(NAMES)}, nginx:FILE#NAME, apache:FILE#NAME, regex:PATTERN"
+    from elf.agent.formats.products.own import own_tables, places
+
+    near = get_close_matches(spec.lower(), [*names(), *own_tables(), "auto"], n=1)
+    known = (
+        f"known are auto, {', '.join(names())}, those of {places()[0]}, nginx:FILE#NAME, apache:FILE#NAME, toml:FILE#NAME,"
+        " regex:PATTERN"
+    )
     return f"format {spec!r} is not known; " + (f"did you mean {near[0]}?" if near else known)
 
 
@@ -64,6 +85,10 @@ def _from_config(spec: str) -> Format:
         raise FormatError(f"format {spec!r}: expected {server}:FILE#NAME, as in {_EXAMPLES[server]}")
     if server == "nginx":
         return nginx.from_config(path, name)
+    if server == "toml":
+        from elf.agent.formats.products.own import from_file
+
+        return from_file(path, name)
     from elf.agent.formats import apache
 
     return apache.from_config(path, name)
@@ -72,41 +97,8 @@ def _from_config(spec: str) -> Format:
 _EXAMPLES = {
     "nginx": "nginx:/etc/nginx/nginx.conf#main",
     "apache": "apache:/etc/apache2/apache2.conf#combined",
+    "toml": "toml:/etc/elf/elf.toml#shop",
 }
-
-# Group names that select a conversion; any other group is a STRING column.
-_GROUPS: dict[str, tuple[Convert, str]] = {
-    "time": (Convert.TIME_ANY, "time"),
-    "request": (Convert.REQUEST, ""),
-    "uri": (Convert.URI, ""),
-    "query": (Convert.QUERY, "query"),
-    "status": (Convert.STATUS, "status"),
-    "bytes": (Convert.INT, "bytes"),
-    "request_length": (Convert.INT, "request_length"),
-    "request_time": (Convert.SECONDS, "request_time"),
-    "request_time_ms": (Convert.MILLISECONDS, "request_time"),
-    "request_time_us": (Convert.MICROSECONDS, "request_time"),
-    "upstream_response_time": (Convert.SECONDS_LIST, "upstream_response_time"),
-}
-
-
-def from_regex(pattern: str) -> Format:
-    """A regular expression (Python's syntax, over bytes) that matches whole lines; its named groups are the fields.
-
-    Raises FormatError for a pattern that does not compile, could take for ever, has no named group, or no group `time`.
-    """
-    from elf.agent.formats.regex import compile_regex
-
-    names = compile_regex(pattern, "regex").groupindex
-    if not names:
-        raise FormatError(
-            "format regex: the pattern has no named group; name the fields, as in (?P<status>[0-9]+)"
-        )
-    fields = []
-    for name in sorted(names, key=names.__getitem__):
-        convert, column = _GROUPS.get(name, (Convert.STRING, name))
-        fields.append(Field(name, convert, column))
-    return checked(Format("regex", Shape.REGEX, tuple(fields), regex=pattern))
 
 
 def column_types(plan: Format) -> dict[str, SqlType]:

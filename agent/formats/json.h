@@ -1,7 +1,7 @@
 /* Lines of shape JSON: one object, RFC 8259, checked whole; only the values that a field names are kept (the last of equal
  * keys). A field's path is found however its dots divide it: "a.b" is {"a": {"b": 1}} as well as {"a.b": 1}; array elements
- * are counted from 0. An object or array where a field names a value counts as absent. ELF_DEPTH bounds nesting. Included once
- * per instruction set (V). */
+ * are counted from 0. An object or array where a field of the format names a value counts as absent; a column by its key's own
+ * name gets its text. ELF_DEPTH bounds nesting. Included once per instruction set (V). */
 
 static inline int V(bad_json)(elf_state *s, int detail, const uint8_t *at) {
     s->bad_detail = detail;
@@ -39,24 +39,6 @@ static const uint8_t *V(json_string)(elf_state *s, const uint8_t *p, const uint8
     return NULL;
 }
 
-/* The end of the number at p, or NULL. */
-static inline const uint8_t *V(json_number)(const uint8_t *p, const uint8_t *end) {
-    if (p < end && *p == '-') p++;
-    if (p == end || !elf_digit(*p)) return NULL;
-    if (*p == '0') p++;
-    else while (p < end && elf_digit(*p)) p++;
-    if (p < end && *p == '.') {
-        if (++p == end || !elf_digit(*p)) return NULL;
-        while (p < end && elf_digit(*p)) p++;
-    }
-    if (p < end && (*p | 0x20) == 'e') {
-        if (++p < end && (*p == '+' || *p == '-')) p++;
-        if (p == end || !elf_digit(*p)) return NULL;
-        while (p < end && elf_digit(*p)) p++;
-    }
-    return p;
-}
-
 /* The node of the tree of keys for the key text at [p, end) below `node`. */
 static inline int V(json_child)(elf_state *s, int node, const uint8_t *p, const uint8_t *end, int escaped) {
     elf_span key = {p, (uint32_t)(end - p)};
@@ -85,7 +67,7 @@ static inline const uint8_t *V(json_scalar)(elf_state *s, int node, const uint8_
         return q + 1;
     }
     if (*p == '-' || elf_digit(*p)) {
-        q = V(json_number)(p, end);
+        q = elf_json_number(p, end);
         if (!q) { *reason = V(bad_json)(s, J_NUMBER, p); return NULL; }
         V(record)(s, node, p, q, V_TEXT, 0);
         return q;
@@ -107,8 +89,14 @@ static void V(json_forget)(elf_state *s, int node) {
     }
 }
 
+/* An object or array, for the columns by their keys' own names. */
+static inline void V(json_whole)(elf_state *s, int field, const uint8_t *p, const uint8_t *end) {
+    for (; field >= 0; field = s->fields[field].chain)
+        if (s->fields[field].convert >= C_OWN_TEXT) elf_record_one(s, field, p, end, V_RAW, 0);
+}
+
 static int V(json_line)(elf_state *s, const uint8_t *p, const uint8_t *end) {
-    struct { int32_t node; uint32_t index; uint8_t array; } stack[ELF_DEPTH];
+    struct { const uint8_t *from; int32_t node; uint32_t index; uint8_t array; } stack[ELF_DEPTH];
     int depth = 0, node = 0, escaped, reason = 0;
     const uint8_t *q, *bad = p;
     elf_forget_line(s);
@@ -124,6 +112,7 @@ static int V(json_line)(elf_state *s, const uint8_t *p, const uint8_t *end) {
         }
         if (opens) {
             if (depth == ELF_DEPTH) return V(bad_json)(s, J_DEPTH, p);
+            stack[depth].from = p;
             stack[depth].node = node;
             stack[depth].index = 0;
             stack[depth].array = *p == '[';
@@ -139,6 +128,7 @@ static int V(json_line)(elf_state *s, const uint8_t *p, const uint8_t *end) {
             if (p < end && *p == (stack[depth - 1].array ? ']' : '}')) {
                 depth--;
                 p++;
+                if (stack[depth].node > 0) V(json_whole)(s, s->nodes[stack[depth].node].field, stack[depth].from, p);
                 if (depth == 0) {
                     p = V(space)(p, end);
                     return p == end ? elf_convert_found(s, end) : V(bad_json)(s, J_END, p);

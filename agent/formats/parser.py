@@ -13,21 +13,24 @@ import msgspec
 import numpy as np
 
 from elf.agent.formats._tokenize import REASONS, Tokenizer
-from elf.agent.formats.batch import Batch, Reject
+from elf.agent.formats.batch import Batch, Lost, Reject
 from elf.agent.formats.expected import expected
-from elf.agent.formats.fields import Field, Format, Reason, Shape
+from elf.agent.formats.fields import KEYED, Field, Format, Reason, Shape
+from elf.agent.formats.own_keys import own_fields, plain_name
 from elf.agent.formats.regex import compile_regex, group_spans
 from elf.agent.formats.steps import column_types, compile_plan
 from elf.agent.formats.times import pattern_times, zone_offsets
 from elf.cbt._strings import Strings
 from elf.errors import FormatError
-from elf.jobmaster.values.sql_types import STRING, SqlType
+from elf.jobmaster.values.sql_types import BOOLEAN, DOUBLE, STRING, SqlType
 from elf.jobmaster.values.vector import Vector
 
 SAMPLES_MAX = 16
 LINE_MAX = 256 * 1024
 _REASONS = {number: Reason[name] for number, name in enumerate(REASONS) if name}
 STRINGS_MAX = 8 * 1024 * 1024
+VALUE_MAX = 80
+"""Bytes shown of a value that does not convert."""
 
 
 class Parser:
@@ -36,6 +39,7 @@ class Parser:
     format: of the lines. columns: those to fill; batches lack those that the format cannot fill. Whether a line is accepted does
     not depend on them. timezone: IANA name, for times without a zone. line_max: bytes; longer lines are rejected.
     agent: the value of the column `agent`. strings_max: bytes of dictionaries from which on `full` is true.
+    types: of the columns that keys of the lines may fill by their own names (see `own_keys`).
     wide: use the widest instructions that the processor has (AVX2).
 
     Raises UsageError for an unknown zone, FormatError for a format that cannot be executed. Not for two threads at once.
@@ -50,6 +54,7 @@ class Parser:
         line_max: int = LINE_MAX,
         agent: str = "",
         strings_max: int = STRINGS_MAX,
+        types: Mapping[str, SqlType] | None = None,
         wide: bool = True,
     ) -> None:
         self._format, self._line_max, self._strings_max = format, line_max, strings_max
@@ -61,12 +66,23 @@ class Parser:
         self._kernel = Tokenizer(line_max, zone_offsets(timezone), pattern_times(self._patterns), wide)
         self._agent = _constant(agent) if "agent" in columns else None
         self._fields: tuple[Field, ...] = ()
+        own = own_fields(format, {name: type for name, type in (types or {}).items() if name in columns})
+        self._own = [each.column for each in own]
+        self._keyed_by: dict[str, list[int]] | None = None
+        """Of a format with keys: the fields of each requested column besides `time`, by their numbers."""
         self._header = b""
         if format.header:  # any column that a header may bring is there from the start, NULL until one does
             from elf.agent.formats.w3c import widened
 
             self._make_slots(column_types(widened(format)))
-        self._load(format.fields)
+        fields = (*format.fields, *own)
+        self._load(fields)
+        if format.shape in KEYED:
+            self._keyed_by = {
+                column: [at for at, each in enumerate(fields) if column in each.columns]
+                for column in self._asked
+                if column != "time"
+            }
 
     @property
     def header(self) -> bytes:
@@ -83,7 +99,7 @@ class Parser:
 
     def parse(self, block: bytes | memoryview) -> Batch:
         """The columns of whole lines; only the last may lack its newline. O(bytes); releases the GIL except for REGEX."""
-        kernel, at, samples = self._kernel, 0, list[Reject]()
+        kernel, at, samples, lost = self._kernel, 0, list[Reject](), list[Lost]()
         kernel.begin()
         while at < len(block):
             spans = None
@@ -92,9 +108,11 @@ class Parser:
                 spans = group_spans(self._regex, block, names, self._line_max)
             at = kernel.feed(block, at, spans)
             samples += [self._reject(*sample) for sample in kernel.samples()[: SAMPLES_MAX - len(samples)]]
+            if self._own:
+                lost += [self._lost(*sample) for sample in kernel.lost_samples()]
             if at < len(block):
                 at = self._follow_header(block, at)
-        return self._batch(samples)
+        return self._batch(samples, lost)
 
     def full(self) -> bool:
         """Whether the dictionaries exceed `strings_max`. If so, settle everything that holds codes, then call `clear`."""
@@ -150,11 +168,16 @@ class Parser:
                 self._types[column] = types[column]
                 self._slots[column] = self._kernel.add(types[column] == STRING)
 
-    def _batch(self, samples: list[Reject]) -> Batch:
+    def _batch(self, samples: list[Reject], lost_samples: list[Lost]) -> Batch:
         rows, lines, invalid_utf8, rejects = self._kernel.counts()
         columns = {column: self._vector(column, slot) for column, slot in self._slots.items()}
         if self._agent is not None:
             columns["agent"] = self._agent
+        own = {
+            name: self._kernel.lost_rows(self._slots[name])
+            for name in self._own
+            if self._types[name] != STRING
+        }
         return Batch(
             rows=rows,
             columns=columns,
@@ -163,13 +186,30 @@ class Parser:
             reject_rows=self._kernel.reject_rows(),
             samples=tuple(samples),
             invalid_utf8=invalid_utf8,
+            lost={name: rows for name, rows in own.items() if len(rows)},
+            lost_samples=tuple(lost_samples),
+            keyed=self._present(),
         )
 
     def _vector(self, column: str, slot: int) -> Vector:
         if self._types[column] == STRING:
             return Vector(STRING, self._kernel.codes(slot), strings=self._kernel.strings(slot))
         values, valid = self._kernel.numbers(slot)
+        if self._types[column] == DOUBLE:
+            values = values.view(np.float64)
+        elif self._types[column] == BOOLEAN:
+            values = values.astype(np.bool_)
         return Vector(self._types[column], values, valid)
+
+    def _present(self) -> frozenset[str] | None:
+        if not self._keyed_by:
+            return None
+        return frozenset(column for column, fields in self._keyed_by.items() if self._kernel.present(fields))
+
+    def _lost(self, at: int, line: bytes, offset: int, length: int) -> Lost:
+        column = self._fields[at].column
+        value = line[offset : offset + min(length, VALUE_MAX)].decode("utf-8", "replace")
+        return Lost(plain_name(column), str(self._types[column]), value, line, offset)
 
     def _reject(self, number: int, line: bytes, offset: int, at: int, detail: int) -> Reject:
         reason = _REASONS[number]

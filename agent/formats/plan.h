@@ -16,11 +16,12 @@
 #define ELF_DEPTH 64       /* nesting of a JSON line */
 
 /* The members of elf.agent.formats.fields, by name (CONVERTS, ESCAPES, REASONS and SHAPES in _tokenize.pyx): texts first, then
- * numbers, then times. */
+ * numbers, then times, then columns by their keys' own names. */
 enum {
     C_SKIP, C_STRING, C_REQUEST, C_REQUEST_URL, C_URI, C_URL, C_QUERY, C_HOST_PORT, C_HOST,
     C_INT, C_SIZE, C_STATUS, C_SECONDS, C_MILLISECONDS, C_MICROSECONDS, C_NANOSECONDS, C_SECONDS_LIST, C_DURATION, C_DURATION_MS,
-    C_TIME_CLF, C_TIME_ISO, C_TIME_ANY, C_TIME_EPOCH, C_TIME_EPOCH_MS, C_TIME_EPOCH_US, C_DATE, C_TIME_OF_DAY, C_TIME_STRPTIME
+    C_TIME_CLF, C_TIME_ISO, C_TIME_ANY, C_TIME_EPOCH, C_TIME_EPOCH_MS, C_TIME_EPOCH_US, C_DATE, C_TIME_OF_DAY, C_TIME_STRPTIME,
+    C_OWN_TEXT, C_OWN_INT, C_OWN_DOUBLE, C_OWN_BOOL
 };
 /* What unquoted text must be; forms.h has the rules. */
 enum { FORM_ANY, FORM_WORD, FORM_CLIENT, FORM_IDENT, FORM_USER };
@@ -56,13 +57,13 @@ typedef struct {
 typedef struct {  /* a requested column, within a strip */
     elf_span *spans;  /* text */
     int64_t *values;  /* else */
-    uint8_t *state;   /* 0 NULL, 1 a value, 2 NULL for good (a part of a sum is missing) */
+    uint8_t *state;   /* 0 NULL, 1 a value, 2 NULL for good (a part of a sum is missing), 3 NULL: did not convert */
 } elf_slot;
 
 typedef struct { const uint8_t *text; uint32_t n; int32_t node, child; } elf_edge;
 typedef struct { int32_t edges, n_edges, field; } elf_node;  /* of the tree of keys; field: first of a chain */
 
-enum { V_NULL, V_TEXT, V_STRING, V_BOOL };
+enum { V_NULL, V_TEXT, V_STRING, V_BOOL, V_RAW };  /* V_RAW: a JSON object or array */
 typedef struct { const uint8_t *p; uint32_t n; uint8_t type, escaped; } elf_value;
 
 typedef struct {
@@ -85,6 +86,7 @@ typedef struct elf_state {
     uint32_t lookup_mask;
     elf_value *found;       /* what the line has for each field, where its bit in `seen` is set */
     uint64_t *seen;
+    uint64_t *ever;         /* the fields that were in any line of the block */
     const uint64_t *must;   /* fields that are checked even if absent: required, or part of a sum */
     const int32_t *spans;  /* REGEX: [lines of this block][n_fields][begin, end], begin -1 absent; NULL: no match at -2 */
     int n_slots;
@@ -99,6 +101,8 @@ typedef struct elf_state {
     size_t n_rejects, reject_room;
     elf_sample samples[ELF_SAMPLES];
     int n_samples;
+    elf_sample lost[ELF_SAMPLES];  /* values that did not convert; detail: their bytes */
+    int n_lost;
     /* One line. */
     int backslash, high, replaced, has_time, bad_field, bad_detail, ident, careful;
     const uint8_t *bad_at;

@@ -34,8 +34,8 @@ COLUMN_TYPES: dict[str, SqlType] = {
 
 
 def beyond(columns: Mapping[str, SqlType]) -> dict[str, SqlType]:
-    """The columns that are not canonical."""
-    return {name: type for name, type in columns.items() if name not in COLUMN_TYPES}
+    """The columns that are not canonical, nor differ from a canonical one by case only."""
+    return {name: type for name, type in columns.items() if name.lower() not in COLUMN_TYPES}
 
 
 _STRING, _INT, _STATUS = Convert.STRING, Convert.INT, Convert.STATUS

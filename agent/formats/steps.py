@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from elf.agent.formats import _tokenize
-from elf.agent.formats.fields import Convert, Escape, Field, Form, Format, Shape, is_text, type_of
+from elf.agent.formats.fields import KEYED, Convert, Escape, Field, Form, Format, Shape, is_text, type_of
 from elf.errors import FormatError
 from elf.jobmaster.values.sql_types import TIMESTAMP, SqlType
 
@@ -84,9 +84,8 @@ def column_types(format: Format) -> dict[str, SqlType]:
 def compile_plan(format: Format, fields: tuple[Field, ...], slots: Mapping[str, int]) -> Plan:
     """The plan for a format with these fields (its own, or those of a header line). Raises FormatError. O(fields)."""
     chains = _chains(fields)
-    keyed = format.shape in (Shape.JSON, Shape.LTSV, Shape.LOGFMT)
     literal = format.shape is Shape.LITERAL
-    nodes, edges = _tree(fields, format.shape) if keyed else ((), ())
+    nodes, edges = _tree(fields, format.shape) if format.shape in KEYED else ((), ())
     following = [*(field.optional for field in fields[1:]), False][: len(fields)]
     steps = [
         _step(format, field, slots, next_optional, chain, _ahead(fields, at) if literal else 0)
@@ -200,7 +199,7 @@ def _tree(
     for at, field in enumerate(fields):
         ends.setdefault(field.name, at)
         dots = [i for i, c in enumerate(field.name) if c == "."] if shape is Shape.JSON else []
-        starts = [("", 0), *((field.name[:i], i + 1) for i in dots)]
+        starts = [("", 0), *((field.name[:i], i + 1) for i in dots if i)]
         for start, begin in starts:
             for end in (*(i for i in dots if i >= begin), len(field.name)):
                 place = field.name[:end]

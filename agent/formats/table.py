@@ -1,19 +1,18 @@
-"""The table of formats: for each preset and column the fields that it is read from, derived from the field plans.
+"""Tables of formats: of one, for each column the fields that it is read from, derived from the field plan; of all, a line each.
 
-`elf formats NAME` prints it, and docs/formats.md holds it: `python -m elf.agent.formats.table docs/formats.md` writes it there.
+`elf formats` prints both, and docs/formats.md holds the latter (`python -m elf.agent.formats.table docs/formats.md`).
 """
 
 from __future__ import annotations
 
 import sys
-from itertools import groupby
+from itertools import groupby, pairwise
 from pathlib import Path
 
 import msgspec
 
 from elf.agent.formats import w3c
 from elf.agent.formats.fields import Convert, Field, Format, Shape, type_of
-from elf.agent.formats.presets import PRESETS
 
 SUMMARIES: dict[str, str] = {
     "common": "Common log format: Apache's `common`, and logs that imitate it",
@@ -35,6 +34,14 @@ SUMMARIES: dict[str, str] = {
     "traefik_json": "Traefik's JSON access log",
 }
 """A description of each preset, in a line."""
+
+
+def summaries() -> dict[str, str]:
+    """A description of each format that comes with ELF, in a line."""
+    from elf.agent.formats.products.catalogue import TABLES
+
+    return SUMMARIES | {name: table["summary"] for name, table in TABLES.items()}
+
 
 _BOTH_SERVERS = ("common", "combined", "vhost_common", "vhost_combined")
 
@@ -151,30 +158,53 @@ def _shown(text: bytes) -> str:
     return text.decode() if text else "empty"
 
 
-def tables() -> str:
-    """The tables of all presets as Markdown."""
-    out = []
-    for name, plan in PRESETS.items():
-        out.append(f"## {name}\n\n{SUMMARIES[name]}.\n")
-        if not plan.zone:
-            out.append("The time has no zone: the source's `timezone` (`--timezone`) applies.\n")
-        out.append("| column | type | from | read as | NULL when | time is |\n|---|---|---|---|---|---|")
-        for row in describe_format(plan):
-            cells = (row.column, row.type, row.fields, row.unit, row.null, row.time)
-            out.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-        out.append("")
-    return "\n".join(out)
+MARKS = (
+    "<!-- Derived from the code and its tests: python -m elf.agent.formats.table docs/formats.md -->\n",
+    "<!-- end -->\n",
+)
+SHOWN_MAX = 160
+"""Characters of a line that the documentation shows."""
 
 
-MARK = "<!-- The tables below are derived from the code: python -m elf.agent.formats.table docs/formats.md -->\n\n"
+def overview(golden: Path) -> str:
+    """All formats as a table of Markdown, each with a line of it: the first record in its file below `golden`."""
+    rows = ["| format | a line of it | what it is |", "|---|---|---|"]
+    for name, summary in summaries().items():
+        path = golden / f"{name}.txt"
+        path = path if path.exists() else golden / "products" / f"{name}.txt"
+        rows.append(
+            f"| `{name}` | {_code(_first_record(path.read_text(encoding='utf-8')))} | {_cell(summary)} |"
+        )
+    return "\n".join(rows) + "\n"
 
 
-def refreshed(document: str) -> str:
-    """`document` with everything behind MARK replaced by the present tables."""
-    before, _, _ = document.partition(MARK)
-    return before + MARK + tables()
+def _first_record(text: str) -> str:
+    lines = [line for line in text.split("\n") if line]
+    return next(
+        line
+        for line, after in pairwise(lines)
+        if line[0] != " " and after.startswith("    ") and "=" in after
+    )
+
+
+def _code(line: str) -> str:
+    shown = line if len(line) <= SHOWN_MAX else line[: SHOWN_MAX - 1] + "…"
+    return f"`{_cell(shown.replace(chr(9), '⇥'))}`"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def refreshed(document: str, golden: Path) -> str:
+    """`document` with everything between `MARKS` replaced by the present table. Raises ValueError without these."""
+    start = document.index(MARKS[0]) + len(MARKS[0])
+    return document[:start] + f"\n{overview(golden)}\n" + document[document.index(MARKS[1], start) :]
 
 
 if __name__ == "__main__":
     target = Path(sys.argv[1])
-    target.write_text(refreshed(target.read_text(encoding="utf-8")), encoding="utf-8")
+    text = target.read_text(encoding="utf-8")
+    target.write_text(
+        refreshed(text, target.absolute().parent.parent / "tests/golden/formats"), encoding="utf-8"
+    )

@@ -22,10 +22,11 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from elf.agent.config.config import Config
+from elf.agent.control.client import SOCKET
 from elf.agent.control.gathering import OnDisk
+from elf.agent.control.server import ControlServer
 from elf.agent.control.service import ControlService
 from elf.agent.control.shared_files import boot_id, marks
-from elf.agent.control.socket import SOCKET, ControlServer
 from elf.agent.disk import state_dir
 from elf.agent.disk.store import Store
 from elf.agent.host.allocator import resident_bytes
@@ -35,7 +36,7 @@ from elf.agent.host.identity import claim, own_key
 from elf.agent.host.job_costs import JobCosts
 from elf.agent.host.memory import LOOK_S, Memory
 from elf.agent.host.metrics import MetricsServer, health, metrics, unparsed_sources
-from elf.agent.host.notices import NoticeLog
+from elf.agent.host.notices import Milestones, NoticeLog
 from elf.agent.host.peers import Peers
 from elf.agent.host.recalls import Recalls
 from elf.agent.host.seeds import Seeds
@@ -51,7 +52,7 @@ from elf.jobmaster.directory.job_spec import jobs_of
 from elf.jobmaster.log.log_codec import LOG
 from elf.jobmaster.log.stored import Stored
 from elf.srt.messages.effects import Notice, Read, Recall, Send, Write
-from elf.srt.messages.ids import JobId, NodeId, node_id
+from elf.srt.messages.ids import JobId, NodeId, node_id, short
 from elf.srt.messages.messages import COUNT_MAX, LIFE_MAX, Contact, Item, Message
 from elf.srt.messages.reports import Failing, StatusReport
 from elf.srt.messages.typed import parse
@@ -96,6 +97,7 @@ class Host:
         """The instance of this process: see `elf.srt.messages.messages.Instance`."""
         self.peers = Peers()
         self.notice_log = NoticeLog(notices, self.peers.name_of)
+        self.milestones = Milestones(notices, self.peers.name_of)
         self.clock = Clock()
         self.costs = JobCosts()
         self.reading = SourceThreads(self, self.mesh.cpu_max)
@@ -240,6 +242,9 @@ class Host:
 
     def _start(self, records: Stored) -> None:
         self.is_started = True
+        self.notices(
+            f"agent {self.config.agent.name} ({short(self.node.id)}) begins, at {self.transport.address.partition('/')[0]}"
+        )
         effects = self.node.start(self.clock_us(), records, self.seeds.contacts())
         records.close()
         self.perform(effects)
@@ -413,6 +418,7 @@ class Host:
 
     def _look(self) -> None:
         if not self.is_over:
+            self.milestones.look(self.node)
             self.memory.look(self, self.budget)
             self.costs.look(time.monotonic(), self.node.sent_bytes)
             for job, why in self.costs.over(self.node.seats.values()):

@@ -27,6 +27,14 @@ def own_key(folder: Path) -> bytes:
     return key
 
 
+def claimant(folder: Path) -> str:
+    """The id of the agent whose state the folder holds, in hexadecimal; "" if it holds none, or cannot be read."""
+    try:
+        return (folder / CLAIM).read_text("ascii", "replace").strip()
+    except OSError:
+        return ""
+
+
 def _kept(path: Path, first: bytes) -> bytes:
     """The file's content, which is `first` from the first start on. Raises StateError."""
     try:

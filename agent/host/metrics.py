@@ -195,6 +195,7 @@ def _sources(host: Host) -> Iterator[Family]:
     lines: list[Sample] = []
     rejects: list[Sample] = []
     read: list[Sample] = []
+    lost: list[Sample] = []
     samples: list[Sample] = []
     for name, source in host.sources.items():
         own = {"source": name}
@@ -207,6 +208,7 @@ def _sources(host: Host) -> Iterator[Family]:
         rejects += [
             (own | {"reason": reason.value}, count) for reason, count in sorted(totals.rejects.items())
         ]
+        lost += [(own | {"column": column}, count) for column, count in sorted(totals.lost.items())]
         read += [
             (own | {"way": "front"}, counters.front_bytes),
             (own | {"way": "again"}, counters.again_bytes),
@@ -221,6 +223,8 @@ def _sources(host: Host) -> Iterator[Family]:
     yield "elf_source_lag_bytes", "Bytes of a log file that are not read yet.", lag
     yield "elf_source_lines_total", "Lines read, by outcome.", lines
     yield "elf_source_rejected_lines_total", "Lines that could not be parsed, by reason.", rejects
+    text = "Values that did not convert to the type that a job expects, by column: they are NULL."
+    yield "elf_source_not_converted_total", text, lost
     yield "elf_source_rejected_share", "Fraction of the recent lines that could not be parsed.", share
     yield "elf_source_rejected_sample", "1 while most lines are rejected, with one such line.", samples
     text = "Bytes read: once for all jobs, or again for one that was behind."

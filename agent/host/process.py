@@ -15,9 +15,12 @@ from elf.agent.host.host import Host
 from elf.agent.host.single_instance import Restart
 from elf.srt.security.certificates import Keys, Trust
 
+Reload = Callable[[Callable[[], None]], None]
+"""Handles SIGHUP: calls its argument, in any thread, if the agent is to end."""
 
-def serve_mesh(config: Config, notices: Callable[[str], None]) -> int:
-    """Run one agent of a mesh until a signal stops it. Returns the exit code: 0 after SIGTERM, 130 after Ctrl-C.
+
+def serve_mesh(config: Config, notices: Callable[[str], None], reload: Reload) -> int | None:
+    """Run one agent of a mesh until it ends. Returns the exit code: 0 after SIGTERM, 130 after Ctrl-C; None without either.
 
     The first signal shuts it down in order, a second one ends it at once. Raises ConfigError, StateError.
     """
@@ -25,12 +28,13 @@ def serve_mesh(config: Config, notices: Callable[[str], None]) -> int:
     keys = _keys(config)
     trust = Trust(keys.authority) if keys is not None else None
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_run(lambda former: Host(config, keys, trust, notices, former)))
+        return runner.run(_run(lambda former: Host(config, keys, trust, notices, former), reload))
 
 
-async def _run(host_after: Callable[[Restart | None], Host]) -> int:
+async def _run(host_after: Callable[[Restart | None], Host], reload: Reload) -> int | None:
     """Run a host, and after each restart of its node the next one, within this process."""
-    stop, exit_code = asyncio.Event(), 0
+    stop = asyncio.Event()
+    exit_code: int | None = None
     loop = asyncio.get_running_loop()
 
     def ask(number: int) -> None:
@@ -43,6 +47,11 @@ async def _run(host_after: Callable[[Restart | None], Host]) -> int:
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, ask, number)
+
+    def end() -> None:
+        loop.call_soon_threadsafe(stop.set)
+
+    loop.add_signal_handler(signal.SIGHUP, reload, end)
     restart = await host_after(None).run(stop)
     while restart is not None and not stop.is_set():
         restart = await host_after(restart).run(stop)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from typing import Protocol
 
 from elf.agent.config.config import Config
-from elf.agent.control.columns import advertised, with_columns
+from elf.agent.control.columns import Columns, advertised, with_columns
 from elf.agent.host.cpu_share import CpuShare
 from elf.agent.host.job_costs import JobCosts
 from elf.agent.node.mesh_node import MeshNode, Outer
@@ -90,7 +90,10 @@ class SourceThreads:
 
     def columns(self) -> tuple[SourceColumns, ...]:
         """The columns of the logs beyond the canonical ones, for the agent's advert."""
-        return advertised({name: seen.look() for name, seen in self._columns.items()})
+        return self._advertised({name: seen.look() for name, seen in self._columns.items()})
+
+    def _advertised(self, found: Mapping[str, Columns]) -> tuple[SourceColumns, ...]:
+        return advertised(found, {name: seen.lateness_us for name, seen in self._columns.items()})
 
     def read(self, read: Read) -> None:
         """Read in the source's thread, once the limit on processor time allows it."""
@@ -146,7 +149,8 @@ class SourceThreads:
             }
             node = self._host.node
             held = node.directory.get("agent", node.id)
-            if node.columns != advertised(found) and held is not None and not self._host.is_over:
-                node.columns = advertised(found)
+            columns = self._advertised(found)
+            if node.columns != columns and held is not None and not self._host.is_over:
+                node.columns = columns
                 advert = with_columns(decode_agent(held), node.columns)
                 self._host.announce(advert.item(node.id))

@@ -1,8 +1,9 @@
-"""`elf run` from Python: `elf.run(query, files)` gives the windows, and all rows as Arrow."""
+"""`elf run` from Python: `elf.run(query, files)` gives the windows, or the rows of lines, and all rows as Arrow."""
 
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -12,8 +13,10 @@ import msgspec
 from elf.agent.config import units
 from elf.agent.run.engine import MEMORY_MAX, RunOptions, Summary
 from elf.agent.run.engine import run as run_engine
+from elf.agent.run.progress import count
 from elf.errors import SourceError, UsageError
 from elf.jobmaster.values.columns import WINDOW_TYPE, CellColumn, ColumnRows, Texts
+from elf.jobmaster.windows.order import join
 from elf.jobmaster.windows.result import ColumnInfo, PaneState, Window
 
 TEXTS_MAX = 32 << 20
@@ -22,10 +25,11 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Result:
-    """The windows of a run, in time order, and the `summary` of what was read.
+    """The windows of a run, in time order, and the `summary` of what was read. The rows of lines are in one window.
 
     Iterating gives `Window`s. `rows()` gives all rows as dictionaries. It is an Arrow stream (`__arrow_c_stream__`), so pandas,
     Polars, DuckDB and pyarrow take it as it is, e.g. `pyarrow.table(result)`, `polars.DataFrame(result)`; this needs pyarrow.
+    `lost` says which input is missing, if any: then every window has the status "incomplete".
     """
 
     def __init__(self, windows: Sequence[Window], summary: Summary) -> None:
@@ -36,6 +40,10 @@ class Result:
 
     def __len__(self) -> int:
         return len(self.windows)
+
+    @property
+    def lost(self) -> tuple[str, ...]:
+        return tuple(self.summary.lost)
 
     @property
     def columns(self) -> tuple[ColumnInfo, ...]:
@@ -73,25 +81,33 @@ def _aware(value: Any) -> Any:
 
 
 class _Collect:
-    """A sink that keeps every window."""
+    """A sink that keeps every window. The parts of a result without a time become one window."""
 
     wants_open = False
     wants_state = False
 
     def __init__(self) -> None:
         self.windows: list[Window] = []
+        self._parts: list[Sequence[tuple[Any, ...]]] = []
         self._texts: dict[int, Texts] = {}
         self._texts_bytes = 0
 
     def put(self, window: Window) -> None:
         # The rows of a large window are on disk, and readable only during this call.
-        self.windows.append(msgspec.structs.replace(window, rows=self._kept(window.rows)))
+        kept = self._kept(window.rows)
+        if window.start is None:
+            self._parts.append(kept)
+            self.windows = [window]
+        else:
+            self.windows.append(msgspec.structs.replace(window, rows=kept))
 
     def _kept(self, rows: Sequence[tuple[Any, ...]]) -> Sequence[tuple[Any, ...]]:
         if not isinstance(rows, ColumnRows):
             return list(rows)
         cells = rows.cells
-        fresh = {id(each.texts): each.texts for each in cells if each.texts is not None}
+        # Texts of these rows alone are no dictionary: as tuples they would take more.
+        shared = [each.texts for each in cells if each.texts is not None and len(each.texts.ends) > len(rows)]
+        fresh = {id(texts): texts for texts in shared}
         fresh = {key: texts for key, texts in fresh.items() if key not in self._texts}
         held = self._texts_bytes + sum(texts.text.nbytes + texts.ends.nbytes for texts in fresh.values())
         if held > TEXTS_MAX:
@@ -106,7 +122,21 @@ class _Collect:
 
     def flush(self) -> None: ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Join the parts."""
+        parts, self._parts = self._parts, []
+        if parts:
+            self.windows = [msgspec.structs.replace(self.windows[-1], rows=_joined(parts))]
+
+
+def _joined(parts: Sequence[Sequence[tuple[Any, ...]]]) -> Sequence[tuple[Any, ...]]:
+    """All rows; as columns, if all parts are."""
+    columns = [part.cells for part in parts if isinstance(part, ColumnRows)]
+    if len(parts) == 1:
+        return parts[0]
+    if len(columns) == len(parts):
+        return ColumnRows([join(each) for each in zip(*columns, strict=True)], 0, sum(map(len, parts)))
+    return [row for part in parts for row in part]
 
 
 def _copied(column: CellColumn) -> CellColumn:
@@ -127,7 +157,8 @@ def run(
 
     files: a path, a glob, or several. memory_max: bytes, or a text like "256MiB"; beyond it state goes to disk (the result
     itself is held in memory). params: the values of the query's parameters (`:name`). Raises QueryError, FormatError, UsageError,
-    and SourceError when there are lines and none can be parsed (all `elf.ElfError`).
+    and SourceError when there are lines and none can be parsed (all `elf.ElfError`). If one of several files cannot be read, or
+    one not to its end, warns (RuntimeWarning) and goes on; see `Result.lost`.
     """
     many = [files] if isinstance(files, (str, os.PathLike)) else list(files)
     if not many:
@@ -143,9 +174,12 @@ def run(
         parameters={name: str(value) for name, value in (params or {}).items()},
     )
     summary = run_engine(options, [sink])
+    sink.close()
+    for lost in summary.lost:
+        warnings.warn(f"the result is incomplete: {lost}", RuntimeWarning, stacklevel=2)
     if summary.lines and not summary.parsed:
         reasons = ", ".join(f"{n:,} {reason.value}" for reason, n in summary.rejects.items())
-        none = f"none of {summary.lines:,} lines could be parsed ({reasons})"
+        none = f"none of {count(summary.lines, 'line')} could be parsed ({reasons})"
         raise SourceError(f"{summary.rejected_in}: {none}; name the log's format with format=")
     return Result(sink.windows, summary)
 

@@ -1,6 +1,6 @@
 """One-shot: files in, final windows out. What `elf run` does without --follow, and `elf.run` from Python.
 
-files -> Feed -> Worker -> Panes -> windows -> sinks
+files -> Feed -> Worker -> Panes -> windows -> sinks; without groups: files -> Feed -> RowReader -> sinks
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from threading import Event
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import msgspec
+from msgspec.structs import replace
 
 from elf.agent.files import inputs
 from elf.agent.files.blocks import Block
@@ -20,21 +21,32 @@ from elf.agent.formats.choice import HEAD_BYTES, FormatChoice, head_of
 from elf.agent.formats.fields import Reason
 from elf.agent.host.allocator import resident_bytes
 from elf.agent.run.plan_cache import compiled
-from elf.agent.work.feed import Feed, columns_for
+from elf.agent.work.feed import Feed, Reader, columns_for
+from elf.agent.work.lost_values import LostValues
 from elf.agent.work.worker import CUT_FACTOR, Worker
 from elf.cbt.budget import Budget
-from elf.jobmaster.plan.plan import Plan
+from elf.errors import FormatError, UsageError
+from elf.jobmaster.plan.plan import Plan, RowPlan
 from elf.jobmaster.values.sql_types import SqlType
 from elf.jobmaster.windows.panes import Panes
-from elf.jobmaster.windows.result import ColumnInfo, Sink, StateSink, Window
-from elf.jobmaster.windows.windows import Publisher, bounded
+from elf.jobmaster.windows.result import INCOMPLETE, ColumnInfo, Sink, StateSink, Window
+from elf.jobmaster.windows.windows import Published, Publisher, bounded
+
+if TYPE_CHECKING:
+    from elf.agent.run.rows import RowShot
 
 MEMORY_MAX = 256 << 20
+INTERRUPTED = "interrupted; what was read up to there follows"
+EMIT_US = 250_000
+DAY_US = 86_400_000_000
 STORE_BYTES = 16 << 20
 """Bytes that a lake sink gathers before it writes: the writer's process holds all of them."""
 
 
 class RunOptions(msgspec.Struct, frozen=True):
+    """What to run. days_of: the time zone whose days windows of whole days are. lateness_us, emit_us: of a live run, as of a job;
+    without a lateness that of the formats."""
+
     query: str
     files: tuple[str, ...]
     format: str = "auto"
@@ -43,7 +55,16 @@ class RunOptions(msgspec.Struct, frozen=True):
     memory_max: int = MEMORY_MAX
     timezone: str = "UTC"
     job: str = "run"
+    days_of: str = ""
+    lateness_us: int | None = None
+    emit_us: int = EMIT_US
     parameters: Mapping[str, str] = msgspec.field(default_factory=dict)
+
+    @property
+    def bounds(self) -> tuple[int | None, int | None] | None:
+        """Event times [since, until); None for all."""
+        bounds = (self.since_us, self.until_us)
+        return None if bounds == (None, None) else bounds
 
 
 class Progress(msgspec.Struct):
@@ -54,10 +75,25 @@ class Progress(msgspec.Struct):
     lines: int
 
 
+class Lost:
+    """Input that is missing from the result: keeps what it is told, and tells it on."""
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self.what: list[str] = []
+        self.tell = tell
+
+    def __call__(self, message: str) -> None:
+        self.what.append(message)
+        self.tell(message)
+
+
 class Summary(msgspec.Struct):
     """The totals of a run. `rejects`: counts by reason; `rejected_in`: the first file that had one; `overflows`: results made
-    NULL because they did not fit their type; `invalid_utf8`: lines with bytes that are not UTF-8; `formats`: those used, by file;
-    `columns`: of the result, also where it has no row."""
+    NULL because they did not fit their type; `not_converted`: values made NULL because they did not convert to their column's
+    type, by column; `keyless`: files whose lines name their values, none of which the query asks for; `invalid_utf8`: lines
+    with bytes that are not UTF-8; `formats`: those used, by file; `columns`: of the result, also where it has no row; `lost`:
+    input that is missing from the result, one text for each file, or for the rest after an interruption: with any of these no
+    window is final; `open`: windows that a live run left open; `reading_s`: of `seconds`, without the start."""
 
     files: int = 0
     lines: int = 0
@@ -66,6 +102,8 @@ class Summary(msgspec.Struct):
     late: int = 0
     spilled_bytes: int = 0
     overflows: int = 0
+    not_converted: Mapping[str, int] = msgspec.field(default_factory=dict)
+    keyless: Sequence[str] = ()
     invalid_utf8: int = 0
     seconds: float = 0.0
     rejects: Mapping[Reason, int] = msgspec.field(default_factory=dict)
@@ -73,38 +111,39 @@ class Summary(msgspec.Struct):
     rejected_in: str = ""
     formats: Mapping[str, str] = msgspec.field(default_factory=dict)
     columns: tuple[ColumnInfo, ...] = ()
+    lost: Sequence[str] = ()
+    open: int = 0
+    reading_s: float = 0.0
 
 
 class OneShot:
-    """A bounded run: `feed` the blocks, then take the `windows`."""
+    """A bounded run: `take` the blocks, then the `windows`."""
+
+    is_done = False
+    """Whether no further line can change the result."""
 
     def __init__(self, options: RunOptions, plan: Plan, formats: FormatChoice) -> None:
         self.budget = Budget(options.memory_max, None, resident_bytes)
         self.panes = Panes(plan, self.budget)
         self.worker = Worker(plan)
         self.publisher = Publisher(options.job, plan, self.budget)
-        bounds = (options.since_us, options.until_us)
-        has_bounds = bounds != (None, None)
-        self.feed = Feed(
-            formats.of,
-            [self.worker],
-            columns=columns_for([self.worker], need_time=has_bounds),
-            settle=self.settle,
-            timezone=options.timezone,
-            bounds=bounds if has_bounds else None,
-            strings_max=max(1 << 18, min(8 << 20, options.memory_max // 16)),
-        )
-        self.overflows = 0
+        self.columns = self.publisher.columns
+        self.feed = new_feed(options, formats, self.worker, self.settle)
+        self.overflows, self.lost_values = 0, LostValues()
         self._front_max = max(1 << 20, min(32 << 20, options.memory_max // 8))
 
     def take(self, block: Block) -> None:
-        self.feed.take(block)
+        self.feed.take(block, now_us=time.time_ns() // 1_000)
         held = self.worker.nbytes
         if held > self._front_max:
             # Settles the groups into the trees first; then no group holds a code of the dictionaries.
             self.feed.empty_dictionaries()
             held = self.worker.nbytes
         self.budget.reserve("worker", held + self.feed.nbytes)
+
+    def ready(self) -> Iterator[Window]:
+        """Results that the blocks so far settle: of a group there are none before the last line."""
+        return iter(())
 
     def settle(self) -> None:
         """Move what the worker holds into the trees."""
@@ -113,28 +152,53 @@ class OneShot:
         for delta in deltas:
             self.panes.merge(delta.rows)
             self.overflows += delta.overflows
+            self.lost_values.add(delta.lost)
 
-    def store(self, sinks: Sequence[StateSink]) -> None:
-        """Give every pane's state to the sinks that want it. The panes stay."""
-        from elf.jobmaster.windows.state import StateMaker
-
-        self.feed.empty_dictionaries()
-        maker = StateMaker(self.publisher.job, self.publisher.version, self.publisher.plan, self.budget)
-        epoch = max(sink.next_epoch(self.publisher.job) for sink in sinks)
-        for state in maker.states(self.panes.pieces(split=True), self.panes.lines(), "final", (epoch, 0, 1)):
-            for sink in sinks:
-                sink.put_state(state)
-                if sink.pending_bytes > STORE_BYTES:
-                    sink.flush()
-
-    def windows(self) -> Iterator[Window]:
+    def deliver(self, sinks: Sequence[Sink], lost: Lost) -> None:
+        """Give every window to the sinks, and every pane's state to those that want it."""
         self.feed.empty_dictionaries()
         self.budget.reserve("worker", self.worker.nbytes + self.feed.nbytes)
-        yield from bounded(self.publisher, self.panes)
+        deliver(self.publisher, self.panes, self.budget, sinks, lost, self.lost_values.noted)
         self.overflows += self.publisher.finisher.overflows
 
     def close(self) -> None:
         self.panes.close()
+
+
+def new_feed(
+    options: RunOptions, formats: FormatChoice, reader: Reader, settle: Callable[[], None] = lambda: None
+) -> Feed:
+    """The feed of a bounded run with one reader."""
+    return Feed(
+        formats.of,
+        [reader],
+        columns=columns_for([reader]),
+        settle=settle,
+        timezone=options.timezone,
+        bounds=options.bounds,
+        strings_max=max(1 << 18, min(8 << 20, options.memory_max // 16)),
+    )
+
+
+def _new_shot(
+    options: RunOptions, plan: Plan | RowPlan, formats: FormatChoice, sinks: Sequence[Sink]
+) -> OneShot | RowShot:
+    if isinstance(plan, Plan):
+        return OneShot(options, plan, formats)
+    from elf.agent.run.rows import RowReader, RowShot
+
+    refuse_states(sinks)
+    budget = Budget(options.memory_max, None, resident_bytes)
+    reader = RowReader(plan, budget)
+    return RowShot(options.job, plan, budget, reader, new_feed(options, formats, reader))
+
+
+def refuse_states(sinks: Sequence[Sink]) -> None:
+    """Raises UsageError if a sink takes states of windows, of which a query whose rows are lines has none."""
+    if any(sink.wants_state for sink in sinks):
+        raise UsageError(
+            "--sink parquet keeps groups, and this query returns lines; add GROUP BY, or print with --output csv"
+        )
 
 
 def run(
@@ -143,38 +207,65 @@ def run(
     *,
     on_progress: Callable[[Progress], None] | None = None,
     notices: Callable[[str], None] = lambda _: None,
+    on_lost: Callable[[str], None] = lambda _: None,
     stop: Event | None = None,
 ) -> Summary:
     """Run a query over files and give every window to the sinks; see `RunOptions`.
 
     Raises QueryError, UsageError, FormatError before anything is read; OSError from a sink. A set `stop` ends the reading,
-    and what was read is published.
+    and what was read is published. `on_lost` is told of input that is missing from the result (`Summary.lost`): then no window
+    is final, and sinks that take states get none.
     """
     began = time.monotonic()
-    paths = inputs.expand(options.files)
+    lost = Lost(on_lost)
+    paths = inputs.expand(options.files, lost)
     formats = FormatChoice(options.format, notices)
-    blocks = inputs.read(paths, notices=notices)
+    blocks = inputs.read(paths, notices=notices, lost=lost)
     first = next(blocks, None)  # only one: each block is a view that is valid until the next one is read
     plan = compile_plan(options, formats.schema(_heads(paths, first)))
-    shot = OneShot(options, plan, formats)
+    for note in formats.notes(column.name for column in plan.columns):
+        notices(note)
+    check_lakes(plan, sinks)
+    reading = time.monotonic()
+    shot = _new_shot(options, plan, formats, sinks)
     total = inputs.total_bytes(paths)
     try:
         for block in itertools.chain([first] if first is not None else [], blocks):
             shot.take(block)
+            put_ready(shot, sinks)
             if on_progress is not None:
                 on_progress(Progress(block.size_done, total, shot.feed.totals.lines))
-            if stop is not None and stop.is_set():
+            if shot.is_done or (stop is not None and stop.is_set()):
                 break
-        stores = [cast(StateSink, sink) for sink in sinks if sink.wants_state]
-        if stores:
-            shot.store(stores)
-        for window in shot.windows():
-            put(sinks, window)
-        for sink in sinks:
-            sink.flush()
-        return _summary(shot, formats, len(paths), time.monotonic() - began)
+        if stop is not None and stop.is_set():
+            lost(INTERRUPTED)
+        else:
+            _check_keys(shot, plan, formats, notices)
+        if isinstance(shot, OneShot):
+            shot.deliver(sinks, lost)
+        else:
+            put_last(shot, sinks, lost)
+        summary = summary_of(shot, formats, len(paths), time.monotonic() - began)
+        return replace(summary, lost=tuple(lost.what), reading_s=time.monotonic() - reading)
     finally:
         shot.close()
+
+
+def _check_keys(
+    shot: OneShot | RowShot, plan: Plan | RowPlan, formats: FormatChoice, notices: Callable[[str], None]
+) -> None:
+    """Tell about the columns that no line named, and the files that name none. Raises FormatError if no file names any: the
+    result would be of nothing but NULL."""
+    totals = shot.feed.totals
+    keyless = [path for path, is_keyless in totals.keyless.items() if is_keyless]
+    asked = [column.name for column in plan.columns if column.name not in ("time", "agent")]
+    if keyless and len(keyless) == len(formats.chosen):
+        raise FormatError(formats.no_key(keyless[0], asked))
+    for path in keyless:
+        notices(formats.no_key(path, asked))
+    if totals.parsed and totals.keyed is not None and isinstance(plan, Plan):
+        for name in sorted(set(asked) - totals.keyed):
+            notices(formats.never(name))
 
 
 def _heads(paths: Sequence[inputs.Input], first: Block | None) -> dict[str, bytes]:
@@ -188,9 +279,80 @@ def _heads(paths: Sequence[inputs.Input], first: Block | None) -> dict[str, byte
     return heads
 
 
-def compile_plan(options: RunOptions, schema: Mapping[str, SqlType]) -> Plan:
-    """The plan of the query. Its FROM is any name: with one set of files there is one source."""
-    return compiled(options.query, {"access": schema}, options.parameters)
+def put_ready(shot: OneShot | RowShot, sinks: Sequence[Sink]) -> None:
+    """Rows appear as they are read, so each block's are flushed."""
+    ready = list(shot.ready())
+    for window in ready:
+        put(sinks, window)
+    for sink in sinks if ready else ():
+        sink.flush()
+
+
+def put_last(shot: RowShot, sinks: Sequence[Sink], lost: Lost) -> None:
+    """Give the sinks the rows that only the end of the input settles."""
+    for window in shot.windows(whole=not lost.what):
+        put(sinks, window)
+    for sink in sinks:
+        sink.flush()
+
+
+def compile_plan(options: RunOptions, schema: Mapping[str, SqlType]) -> Plan | RowPlan:
+    """The plan of the query. With one set of files there is one source, `access`."""
+    plan = compiled(options.query, {"access": schema}, options.parameters)
+    if isinstance(plan, RowPlan):
+        return plan
+    spec = plan.window
+    if not options.days_of or spec is None or spec.size_us % DAY_US or spec.slide_us % DAY_US:
+        return plan
+    return replace(plan, window=replace(spec, zone=options.days_of))
+
+
+def check_lakes(plan: Plan | RowPlan, sinks: Sequence[Sink]) -> None:
+    """Raises UsageError for a lake that would get days of a time zone."""
+    if isinstance(plan, RowPlan) or plan.window is None:
+        return
+    if plan.window.zone and any(sink.wants_state for sink in sinks):
+        raise UsageError("--display-timezone: a lake has windows of days in UTC; leave it out, or the lake")
+
+
+def deliver(
+    publisher: Publisher,
+    panes: Panes,
+    budget: Budget,
+    sinks: Sequence[Sink],
+    lost: Lost,
+    noted: Callable[[Window], Window] = lambda window: window,
+    published: Mapping[int, Published] = {},
+) -> None:
+    """Give the windows of a complete input to the sinks: all final, or, if input is missing, none, since its lines may be of any
+    time. The panes are removed. noted: adds the counts of values that did not convert. published: the windows, by their start, of
+    which sinks have an open revision."""
+    stores = [cast(StateSink, sink) for sink in sinks if sink.wants_state]
+    if stores and lost.what:
+        lost.tell(
+            "the lake gets nothing of this run, since windows there would pass for whole ones; run it again"
+        )
+    elif stores:
+        _store(publisher, panes, budget, stores)
+    for window in map(noted, bounded(publisher, panes)):
+        if (before := published.get(publisher.key(window))) is not None:
+            window = replace(window, revision=(*window.revision[:2], before.n + 1))
+        put(sinks, replace(window, status=INCOMPLETE, agents_reporting=0) if lost.what else window)
+    for sink in sinks:
+        sink.flush()
+
+
+def _store(publisher: Publisher, panes: Panes, budget: Budget, sinks: Sequence[StateSink]) -> None:
+    """Give every pane's state to the sinks. The panes stay."""
+    from elf.jobmaster.windows.state import StateMaker
+
+    maker = StateMaker(publisher.job, publisher.version, publisher.plan, budget)
+    epoch = max(sink.next_epoch(publisher.job) for sink in sinks)
+    for state in maker.states(panes.pieces(split=True), panes.lines(), "final", (epoch, 0, 1)):
+        for sink in sinks:
+            sink.put_state(state)
+            if sink.pending_bytes > STORE_BYTES:
+                sink.flush()
 
 
 def put(sinks: Sequence[Sink], window: Window) -> None:
@@ -199,7 +361,7 @@ def put(sinks: Sequence[Sink], window: Window) -> None:
             sink.put(window)
 
 
-def _summary(shot: OneShot, formats: FormatChoice, files: int, seconds: float) -> Summary:
+def summary_of(shot: OneShot | RowShot, formats: FormatChoice, files: int, seconds: float) -> Summary:
     totals = shot.feed.totals
     return Summary(
         files=files,
@@ -208,11 +370,13 @@ def _summary(shot: OneShot, formats: FormatChoice, files: int, seconds: float) -
         rejected=totals.rejected,
         spilled_bytes=shot.budget.spilled_total,
         overflows=shot.overflows,
+        not_converted=dict(totals.lost),
+        keyless=[path for path, is_keyless in totals.keyless.items() if is_keyless],
         invalid_utf8=totals.invalid_utf8,
         seconds=seconds,
         rejects=dict(totals.rejects),
         samples=tuple(totals.samples),
         rejected_in=totals.rejected_in,
         formats=formats.chosen,
-        columns=shot.publisher.columns,
+        columns=shot.columns,
     )

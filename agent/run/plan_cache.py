@@ -14,7 +14,7 @@ from pathlib import Path
 
 from elf.errors import PeerError
 from elf.jobmaster.plan import codec as plans
-from elf.jobmaster.plan.plan import Plan
+from elf.jobmaster.plan.plan import Plan, RowPlan
 from elf.jobmaster.values.sql_types import SqlType
 
 PLANS_MAX = 256
@@ -25,16 +25,16 @@ _ROOMS = ("values", "plan", "compile")
 
 def compiled(
     query: str, sources: Mapping[str, Mapping[str, SqlType]], values: Mapping[str, str] | None = None
-) -> Plan:
-    """The plan of the query from the cache, else from `elf.jobmaster.compile.query.compile`. Raises QueryError."""
+) -> Plan | RowPlan:
+    """The plan of the query from the cache, else from `elf.jobmaster.compile.query.compile_for_run`. Raises QueryError."""
     path = _folder() / _name(query, sources, values or {})
     with suppress(OSError, PeerError):
-        return plans.decode(path.read_bytes())
-    from elf.jobmaster.compile.query import compile as compile_query
+        return plans.decode_any(path.read_bytes())
+    from elf.jobmaster.compile.query import compile_for_run
 
-    plan = compile_query(query, sources, values)
+    plan = compile_for_run(query, sources, values)
     with suppress(OSError):
-        _keep(path, plans.encode(plan))
+        _keep(path, plans.encode_any(plan))
     return plan
 
 

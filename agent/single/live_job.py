@@ -13,6 +13,7 @@ from typing import cast
 import msgspec
 
 from elf.agent.single.job_record import Changes, Gap, JobRecord, whole
+from elf.agent.work.lost_values import LostValues
 from elf.agent.work.worker import CUT_FACTOR, LATE, Worker
 from elf.cbt.budget import Budget
 from elf.cbt.frame import pack, unpack
@@ -36,6 +37,12 @@ class JobOptions(msgspec.Struct, frozen=True):
     lateness_us: int = 60_000_000
     emit_us: int = 250_000
     keep_us: int = 3_600_000_000
+
+
+def first_epoch(job: str, sinks: Sequence[Sink], least: int) -> int:
+    """The epoch of a start: above the journal's, and above those in a lake from a state_dir that was lost."""
+    stores = [cast(StateSink, sink) for sink in sinks if sink.wants_state]
+    return max([least, *(sink.next_epoch(job) for sink in stores)])
 
 
 class LiveJob:
@@ -63,7 +70,7 @@ class LiveJob:
             keep_us=options.keep_us,
             epoch=epoch,
         )
-        self.overflows = 0
+        self.overflows, self.lost = 0, LostValues()
         self.late = 0
         self._state = StateMaker(name, self.publisher.version, plan, budget)
         self._stores = [cast(StateSink, sink) for sink in sinks if sink.wants_state]
@@ -88,6 +95,15 @@ class LiveJob:
         """Whether a sink takes windows; a lake takes only the states of panes."""
         return bool(self._streams)
 
+    @property
+    def reached_us(self) -> int | None:
+        """The watermark of its windows."""
+        at, clock = (
+            self.windows.watermark_us,
+            self.plan.window.clock if self.plan.window is not None else None,
+        )
+        return at if at is None or clock is None else clock.utc_of(at)
+
     def has_news(self) -> bool:
         """Whether a publication would have anything new."""
         return self.windows.has_news() or self.worker.has_rows()
@@ -103,6 +119,7 @@ class LiveJob:
         with self._budget.scratch(CUT_FACTOR * self.worker.nbytes):
             for delta in self.worker.cut():
                 self.overflows += delta.overflows
+                self.lost.add(delta.lost)
                 self.late += int(delta.rows[1].lanes[LATE].sum())
                 self._unrecorded.append(delta.rows)
                 with suppress(OSError):
@@ -112,7 +129,8 @@ class LiveJob:
         """Cut, then put due windows into the sinks. Returns how many they took. An OSError from a sink propagates."""
         self.cut()
         if watermark_us is not None:
-            self.windows.advance(watermark_us)
+            clock = self.plan.window.clock if self.plan.window is not None else None
+            self.windows.advance(watermark_us if clock is None else clock.local_of(watermark_us))
         if not self.is_watched:
             self.windows.pass_due()
             return 0
@@ -121,7 +139,7 @@ class LiveJob:
             try:
                 self._put(window)
             except OSError:
-                self.windows.publish_again(window.start)
+                self.windows.publish_again(None if window.start is None else self.publisher.key(window))
                 raise
             count += 1
         return count
@@ -133,6 +151,7 @@ class LiveJob:
             self._put(window)
 
     def _put(self, window: Window) -> None:
+        window = self.lost.noted(window)
         if self.lacks(window.start, window.end):
             window = msgspec.structs.replace(window, agents_reporting=0)
         for sink in self._streams:

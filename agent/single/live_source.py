@@ -4,22 +4,44 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import msgspec
 
 from elf.agent.files.blocks import Block, FileKey
-from elf.agent.files.source import Source, SourceState
+from elf.agent.files.source import SourceState
 from elf.agent.formats.choice import FormatChoice
 from elf.agent.single.live_job import LiveJob
-from elf.agent.work.feed import Feed, ParseState
+from elf.agent.work.feed import Feed, ParseState, Reader, columns_for
 from elf.agent.work.unparsed import Unparsed
-from elf.agent.work.worker import Worker
 
+STRINGS_MAX = 4 << 20
 QUIET_US = 5_000_000
 """How long a source must have had no new line before its watermark follows the clock: longer than web servers buffer logs."""
 GATHER_S = 5.0
 """How long detected formats are gathered, unless the source is read to its end before: files that agree get one notice."""
+
+
+class Input(Protocol):
+    """What gives a live source its lines: a `Source`, which has the documentation, or a `Stream`."""
+
+    name: str
+    complete_until: float | None
+
+    @property
+    def notices(self) -> list[str]: ...
+    @property
+    def at_end(self) -> bool: ...
+    @property
+    def poll_s(self) -> float: ...
+    def fileno(self) -> int: ...
+    def wake(self) -> bool: ...
+    def unread(self) -> set[int]: ...
+    def positions(self) -> SourceState: ...
+    def head(self, key: FileKey | None = None) -> bytes: ...
+    def scan(self, now: float) -> None: ...
+    def read(self, now: float) -> Block | None: ...
+    def close(self) -> None: ...
 
 
 class Moment(NamedTuple):
@@ -58,7 +80,7 @@ class LiveSource:
 
     def __init__(
         self,
-        source: Source,
+        source: Input,
         formats: FormatChoice,
         feed: Feed,
         jobs: Sequence[LiveJob],
@@ -67,7 +89,7 @@ class LiveSource:
         self.source, self.formats, self.feed, self.jobs, self.apart = source, formats, feed, list(jobs), apart
         self.on_failure: Callable[[LiveJob, Exception], None] | None = None
         """Called with a job that raised, which is a bug of ours; must `leave_out` it. None: the error propagates."""
-        self._unparsed, self._path = Unparsed(source.name), ""
+        self._unparsed, self._path = Unparsed(source.name, formats.spec), ""
         self._last_line_s: float | None = None  # when the source last gave lines, or was first looked at
         self._scanned = Moment(0, 0.0)
         self._found_since: float | None = None
@@ -91,7 +113,7 @@ class LiveSource:
                     raise
                 self.on_failure(job, error)
 
-    def worker_failed(self, worker: Worker, error: Exception) -> None:
+    def worker_failed(self, worker: Reader, error: Exception) -> None:
         """The feed reports that a worker failed."""
         if self.on_failure is None:
             raise error
@@ -119,7 +141,7 @@ class LiveSource:
         now_us = now.wall_us
         retained = [job.windows.retained_us for job in self.jobs]
         # Lines that are too late count in the current pane, even if the clock has moved it on since the last line.
-        latest = [self.feed.time_max, *(job.windows.watermark_us for job in self.jobs)]
+        latest = [self.feed.time_max, *(job.reached_us for job in self.jobs)]
         late_us = max((time for time in latest if time is not None), default=now_us)
         self.feed.take(block, now_us=now_us, retained_us=retained, late_us=late_us)
         self._last_line_s, self._path = now.steady_s, block.path
@@ -180,3 +202,38 @@ class LiveSource:
         for key, state in record.files:
             if state.format is not None and self.formats.spec == "auto":
                 self.formats.remember(key, state.format)
+
+
+def wire(
+    source: Input,
+    formats: FormatChoice,
+    jobs: Sequence[LiveJob],
+    timezone: str,
+    agent: str,
+    saved: SourceRecord | None = None,
+    bounds: tuple[int | None, int | None] | None = None,
+    apart: str | None = None,
+    kind: type[LiveSource] = LiveSource,
+) -> LiveSource:
+    """A source with a feed for its jobs, resumed where `saved` says. bounds: only lines of [since, until)."""
+    workers = [job.worker for job in jobs]
+
+    def settle() -> None:
+        live.settle()
+
+    feed = Feed(
+        formats.of,
+        workers,
+        columns=columns_for(workers),
+        settle=settle,
+        head=lambda block: source.head(block.file),
+        timezone=timezone,
+        agent=agent,
+        bounds=bounds,
+        strings_max=STRINGS_MAX,
+    )
+    live = kind(source, formats, feed, jobs, apart)
+    feed.on_failure = live.worker_failed
+    if saved is not None:
+        live.restore(saved)
+    return live

@@ -1,4 +1,4 @@
-"""One agent: its sources and jobs, wired together, from start to stop. `elf agent run` and `elf run --follow` are this."""
+"""One agent: its sources and jobs, wired together, from start to stop. `elf agent run` is this."""
 
 from __future__ import annotations
 
@@ -6,32 +6,27 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
 from threading import Event
-from typing import cast
 
 import msgspec
 
 from elf.agent.config.config import Config, JobSection, SourceSection, check_sinks
 from elf.agent.disk import state_dir
 from elf.agent.disk.journal import Journal
-from elf.agent.files.listing import refused
 from elf.agent.files.source import Source
 from elf.agent.formats.choice import FormatChoice
 from elf.agent.host.allocator import resident_bytes
-from elf.agent.run.engine import Progress, RunOptions, Summary
 from elf.agent.single.job_record import JobRecord
 from elf.agent.single.live import Live, Record, report_stopped
-from elf.agent.single.live_job import JobOptions, LiveJob
-from elf.agent.single.live_source import LiveSource, SourceRecord
-from elf.agent.work.feed import Feed, columns_for
+from elf.agent.single.live_job import JobOptions, LiveJob, first_epoch
+from elf.agent.single.live_source import LiveSource, SourceRecord, wire
 from elf.cbt.budget import Budget
 from elf.errors import ConfigError, ElfError, QueryError, StateError, UsageError
 from elf.jobmaster.plan.plan import Plan
 from elf.jobmaster.values.sql_types import SqlType
-from elf.jobmaster.windows.result import Sink, StateSink
+from elf.jobmaster.windows.result import Sink
 from elf.sinks.spec import SinkSpec
 
 Notices = Callable[[str], None]
-STRINGS_MAX = 4 << 20
 JOURNAL = "journal"
 
 
@@ -114,6 +109,10 @@ def _sources(config: Config, history: History, budget: Budget, notices: Notices)
     opened = [_open(section, history.sources.get(section.name), notices) for section in config.sources]
     schemas = {source.name: formats.schema({source.name: source.head()}) for source, formats in opened}
     plans = [(job, _compile(job, schemas)) for job in config.jobs]
+    for source, formats in opened:
+        asked = {column.name for _, plan in plans if plan.source == source.name for column in plan.columns}
+        for note in formats.notes(sorted(asked)):
+            notices(f"{source.name}: {note}")
     out = []
     for section, (source, formats) in zip(config.sources, opened, strict=True):
         saved = history.sources.get(section.name)
@@ -138,9 +137,9 @@ def _sources(config: Config, history: History, budget: Budget, notices: Notices)
             else:
                 own = _open(section, position, notices)
                 apart.append(
-                    _wire(*own, [live], section.timezone, config.agent.name, position, apart=job.name)
+                    wire(*own, [live], section.timezone, config.agent.name, position, apart=job.name)
                 )
-        out += [_wire(source, formats, together, section.timezone, config.agent.name, saved), *apart]
+        out += [wire(source, formats, together, section.timezone, config.agent.name, saved), *apart]
     return out
 
 
@@ -165,39 +164,6 @@ def _compile(job: JobSection, schemas: Mapping[str, Mapping[str, SqlType]]) -> P
     return plan
 
 
-def _wire(
-    source: Source,
-    formats: FormatChoice,
-    jobs: Sequence[LiveJob],
-    timezone: str,
-    agent: str,
-    saved: SourceRecord | None = None,
-    bounds: tuple[int | None, int | None] | None = None,
-    apart: str | None = None,
-) -> LiveSource:
-    workers = [job.worker for job in jobs]
-
-    def settle() -> None:
-        live.settle()
-
-    feed = Feed(
-        formats.of,
-        workers,
-        columns=columns_for(workers, need_time=True),
-        settle=settle,
-        head=lambda block: source.head(block.file),
-        timezone=timezone,
-        agent=agent,
-        bounds=bounds,
-        strings_max=STRINGS_MAX,
-    )
-    live = LiveSource(source, formats, feed, jobs, apart)
-    feed.on_failure = live.worker_failed
-    if saved is not None:
-        live.restore(saved)
-    return live
-
-
 def _job(job: JobSection, plan: Plan, budget: Budget, history: History, notices: Notices) -> LiveJob:
     options = JobOptions(job.lateness_us, job.emit_us, job.keep_us)
     try:
@@ -205,7 +171,7 @@ def _job(job: JobSection, plan: Plan, budget: Budget, history: History, notices:
     except UsageError as error:
         raise ConfigError(f"{job.where}: job {job.name}: {error}") from error
     lakes = [str(spec.folder) for spec in job.sinks if spec.folder is not None]
-    live = LiveJob(job.name, plan, options, sinks, budget, _epoch(job.name, sinks, history.epoch), lakes)
+    live = LiveJob(job.name, plan, options, sinks, budget, first_epoch(job.name, sinks, history.epoch), lakes)
     records = history.jobs.pop(job.name, [])
     # Only records after the last change of its query, where its windows began again.
     same = list(takewhile(lambda record: record.version == live.publisher.version, reversed(records)))[::-1]
@@ -231,12 +197,6 @@ def _job(job: JobSection, plan: Plan, budget: Budget, history: History, notices:
     return live
 
 
-def _epoch(job: str, sinks: Sequence[Sink], least: int) -> int:
-    """This start's epoch: above the journal's, and above those in a lake from a state_dir that was lost."""
-    stores = [cast(StateSink, sink) for sink in sinks if sink.wants_state]
-    return max([least, *(sink.next_epoch(job) for sink in stores)])
-
-
 def open_sink(spec: SinkSpec) -> Sink:
     """The sink of a configuration's `sinks` entry."""
     if spec.kind == "console":
@@ -247,61 +207,3 @@ def open_sink(spec: SinkSpec) -> Sink:
 
     assert spec.folder is not None
     return ParquetSink(spec.folder)
-
-
-def follow(
-    options: RunOptions,
-    sinks: Sequence[Sink],
-    *,
-    on_progress: Callable[[Progress], None] | None = None,
-    notices: Notices = lambda _: None,
-    stop: Event | None = None,
-) -> Summary:
-    """`elf run --follow`: one job over followed files, from their beginning, until `stop`; the open windows leave last."""
-    from elf.agent.run.engine import compile_plan
-
-    began = time.monotonic()
-    if "-" in options.files:
-        raise UsageError("-: standard input cannot be followed; leave --follow out to read it once")
-    if (why := refused(options.files)) is not None:
-        raise UsageError(why)
-    source = Source("access", options.files, state=None, start="beginning")
-    source.scan(time.monotonic())
-    formats = FormatChoice(options.format, notices, lenient=True, head=lambda block: source.head(block.file))
-    plan = compile_plan(options, formats.schema({"access": source.head()}))
-    if plan.window is None and any(sink.wants_state for sink in sinks):
-        raise UsageError(
-            "--sink parquet with --follow needs GROUP BY window(time, …): without one nothing is ever final"
-        )
-    budget = Budget(options.memory_max, None, resident_bytes)
-    job = LiveJob(options.job, plan, JobOptions(), sinks, budget, _epoch(options.job, sinks, 0))
-    bounds = (options.since_us, options.until_us)
-    live_source = _wire(source, formats, [job], options.timezone, "", None, bounds if any(bounds) else None)
-
-    def progress(lines: int) -> None:
-        if on_progress is not None:
-            on_progress(Progress(0, None, lines))
-
-    live = Live([live_source], budget=budget, epoch=0, journal=None, notices=notices, on_progress=progress)
-    try:
-        live.run(stop or Event())
-        live.finish(publish_open=True)
-    finally:
-        live.close()
-    totals = live_source.feed.totals
-    return Summary(
-        files=len(formats.chosen),
-        lines=totals.lines,
-        parsed=totals.parsed,
-        rejected=totals.rejected,
-        late=job.late,
-        spilled_bytes=budget.spilled_total,
-        overflows=job.overflows,
-        invalid_utf8=totals.invalid_utf8,
-        seconds=time.monotonic() - began,
-        rejects=dict(totals.rejects),
-        samples=tuple(totals.samples),
-        rejected_in=totals.rejected_in,
-        formats=formats.chosen,
-        columns=job.publisher.columns,
-    )

@@ -15,9 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elf.agent.files.blocks import LINE_MAX, Block, FileKey
+from elf.agent.files.content import kind
 from elf.agent.files.listing import Listing
 from elf.agent.formats.batch import Batch
 from elf.agent.formats.choice import FormatChoice, head_of
+from elf.agent.formats.own_keys import asked_types
 from elf.agent.work.feed import ParseState, select, without_untimed
 from elf.agent.work.job_rows import NEVER_US, Before, JobRows
 from elf.agent.work.line_parsing import Parsing
@@ -31,8 +33,6 @@ SAMPLE_BYTES = 1 << 20
 FLUSHES_MAX = 20
 """Flushes whose size is measured; their mean counts."""
 STRINGS_BYTES = 8 << 20
-PACKED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
-"""How files of gzip and zstd begin; their end cannot be read alone."""
 
 
 class Estimated(NamedTuple):
@@ -86,7 +86,7 @@ def _sample(patterns: Sequence[str]) -> tuple[str, bytes]:
     ]
     for one in sorted(found, key=lambda one: one.status.st_mtime_ns, reverse=True):
         with Path(one.path).open("rb") as file:
-            if file.read(len(PACKED[1])).startswith(PACKED):
+            if kind(file.read(8)) != "plain":
                 continue
             start = max(0, one.status.st_size - SAMPLE_BYTES)
             file.seek(start)
@@ -102,7 +102,8 @@ def _parsed(path: str, data: bytes, format: str, parsing: Parsing, rows: JobRows
     )
     block = Block(FileKey(0, 0), path, 0, len(data), data, 0, True, True)
     chosen = formats.of(block)
-    parsing.ask(frozenset(column.name for column in rows.columns) | {"time"})
+    types = asked_types((column.name, column.type) for column in rows.columns)
+    parsing.ask(frozenset(types) | {"time"}, types)
     return without_untimed(parsing.parse(block, chosen, ParseState(chosen), now_us, lambda: None))
 
 

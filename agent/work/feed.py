@@ -7,23 +7,30 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from elf.agent.files.blocks import Block, FileKey
-from elf.agent.formats.batch import Batch, Reject
+from elf.agent.formats.batch import Batch, Lost, Reject
 from elf.agent.formats.fields import Format, Reason
+from elf.agent.formats.own_keys import asked_types, plain_name, typed_name
 from elf.agent.formats.parser import Parser
-from elf.agent.work.worker import Worker
 from elf.cbt._strings import Strings
+from elf.jobmaster.plan.plan import Plan, RowPlan
 from elf.jobmaster.values.sql_types import Kind, SqlType
 from elf.jobmaster.values.vector import Vector
 
 FUTURE_US = 5 * 60 * 1_000_000
-"""A live line further than this ahead of the agent's clock is rejected: a wrong clock must not close every window."""
+"""A line further than this ahead of the clock of the machine that reads it is rejected, live or not: its time is wrong, and would
+close every window that is live."""
+FUTURE_EXPECTED = "a time at most 5 minutes ahead of this machine's clock (or is --timezone missing?)"
 SAMPLES_MAX = 16
+FILES_MAX = 1000
+"""Files of which is noted whether they have keys that are asked for."""
+NO_ROWS = np.empty(0, dtype=np.int64)
 _NO_STRINGS = Strings()
 """The dictionary of a column that is NULL throughout."""
 
@@ -43,7 +50,9 @@ class ParseState(msgspec.Struct):
 
 
 class Totals(msgspec.Struct):
-    """Counts of all lines, in windows or not. rejected_in: the first file that had a rejected line."""
+    """Counts of all lines, in windows or not. rejected_in: the first file that had a rejected line. lost: values that did not
+    convert, by column. keyless: of the first files whose lines name their values, whether none named a column that is asked.
+    keyed: the columns that any line named; None once there is a line that names none."""
 
     lines: int = 0
     parsed: int = 0
@@ -51,6 +60,10 @@ class Totals(msgspec.Struct):
     samples: list[Reject] = msgspec.field(default_factory=list)
     invalid_utf8: int = 0
     rejected_in: str = ""
+    lost: Counter[str] = msgspec.field(default_factory=Counter)
+    lost_samples: list[Lost] = msgspec.field(default_factory=list)
+    keyless: dict[str, bool] = msgspec.field(default_factory=dict)
+    keyed: frozenset[str] | None = frozenset()
 
     @property
     def rejected(self) -> int:
@@ -68,6 +81,43 @@ class Totals(msgspec.Struct):
             self.rejected_in = block.path
         if len(self.samples) < SAMPLES_MAX:
             self.samples += batch.samples[: SAMPLES_MAX - len(self.samples)]
+        for column, rows in batch.lost.items():
+            self.lost[plain_name(column)] += len(rows)
+        if len(self.lost_samples) < SAMPLES_MAX:
+            self.lost_samples += batch.lost_samples[: SAMPLES_MAX - len(self.lost_samples)]
+        if batch.rows:
+            self._count_keys(batch.keyed, block.path)
+
+    def _count_keys(self, keyed: frozenset[str] | None, path: str) -> None:
+        if keyed is None or self.keyed is None:
+            self.keyed = None
+        else:
+            self.keyed |= keyed
+        if keyed is not None and (path in self.keyless or len(self.keyless) < FILES_MAX):
+            self.keyless[path] = self.keyless.get(path, True) and not keyed
+
+
+class Reader(Protocol):
+    """What takes batches: the worker of a job, or the reader of a query whose rows are lines."""
+
+    @property
+    def plan(self) -> Plan | RowPlan: ...
+
+    def add(
+        self,
+        batch: Batch,
+        *,
+        pane_before: int | None = None,
+        retained_us: int | None = None,
+        late_us: int = 0,
+    ) -> None:
+        """See `elf.agent.work.worker.Worker`, as for the other methods."""
+
+    def pane_of(self, time_us: int) -> int: ...
+
+    def count_rejects_at(self, time_us: int, rejects: int) -> None: ...
+
+    def forget(self) -> None: ...
 
 
 class Feed:
@@ -81,7 +131,7 @@ class Feed:
     def __init__(
         self,
         format_of: Callable[[Block], Format],
-        workers: Sequence[Worker],
+        workers: Sequence[Reader],
         *,
         columns: frozenset[str],
         settle: Callable[[], None],
@@ -97,7 +147,7 @@ class Feed:
         self._format_of, self._workers, self._settle, self._head = format_of, list(workers), settle, head
         self._columns, self._timezone, self._agent, self._bounds = columns, timezone, agent, bounds
         self._strings_max = strings_max
-        self.on_failure: Callable[[Worker, Exception], None] | None = None
+        self.on_failure: Callable[[Reader, Exception], None] | None = None
         """Called with a worker that raised (a bug of ours); has to `leave_out` it. None: the error propagates."""
         self._parsers: dict[Format, Parser] = {}
         self._current: object = None
@@ -111,13 +161,13 @@ class Feed:
         self,
         block: Block,
         *,
-        now_us: int | None = None,
+        now_us: int,
         retained_us: Sequence[int | None] = (),
         late_us: int = 0,
     ) -> None:
         """Parse a block and pass it to every worker.
 
-        now_us: the agent's clock, when live. retained_us: per worker, see `Worker.add`.
+        now_us: the machine's clock. retained_us: per worker, see `Worker.add`.
         """
         retained_of = list(zip(self._workers, retained_us or [None] * len(self._workers), strict=True))
         format = self._format_of(block)
@@ -126,10 +176,8 @@ class Feed:
             self.empty_dictionaries()
         state = self._file(block, parser, format)
         state.format = format
-        batch = parser.parse(block.data)
+        batch = without_future(parser.parse(block.data), now_us + FUTURE_US)
         state.header = parser.header
-        if now_us is not None:
-            batch = without_future(batch, now_us + FUTURE_US)
         self.totals.count(batch, block)
         if self._bounds is not None:
             batch = _within(batch, self._bounds)
@@ -142,7 +190,7 @@ class Feed:
             if all(each is not worker for each in self._workers):
                 continue  # another worker's failure left it out meanwhile
             try:
-                before = _retained(rejected_at, retained, late_us)
+                before = _retained(worker, rejected_at, retained, late_us)
                 _count_too_long(worker, before, too_long)
                 mine = batch if worker.plan.window is None else timed
                 worker.add(complete(mine, worker), pane_before=before, retained_us=retained, late_us=late_us)
@@ -154,7 +202,7 @@ class Feed:
                 self.on_failure(worker, error)
         self._after(state, batch)
 
-    def leave_out(self, worker: Worker) -> None:
+    def leave_out(self, worker: Reader) -> None:
         """Pass no more lines to that worker."""
         self._workers = [each for each in self._workers if each is not worker]
 
@@ -169,12 +217,15 @@ class Feed:
     def _parser(self, format: Format) -> Parser:
         parser = self._parsers.get(format)
         if parser is None:
+            asked = [(each.name, each.type) for worker in self._workers for each in worker.plan.columns]
+            types = asked_types(asked)
             parser = self._parsers[format] = Parser(
                 format,
-                self._columns,
+                self._columns | types.keys(),
                 timezone=self._timezone,
                 agent=self._agent,
                 strings_max=self._strings_max,
+                types=types,
             )
         return parser
 
@@ -199,7 +250,7 @@ class Feed:
                 self.time_max = latest
 
 
-def _count_too_long(worker: Worker, at: int | None, too_long: int) -> None:
+def _count_too_long(worker: Reader, at: int | None, too_long: int) -> None:
     if worker.plan.window is None:
         worker.count_rejects_at(0, too_long)
     elif at is not None:
@@ -213,9 +264,9 @@ def without_untimed(batch: Batch) -> Batch:
     return msgspec.structs.replace(batch, reject_rows=batch.reject_rows[batch.reject_rows > 0])
 
 
-def _retained(time_us: int | None, retained_us: int | None, late_us: int) -> int | None:
+def _retained(worker: Reader, time_us: int | None, retained_us: int | None, late_us: int) -> int | None:
     """The time at which rejects are counted; `late_us` for a dropped pane, which must not return without its groups."""
-    if time_us is None or retained_us is None or time_us >= retained_us:
+    if time_us is None or retained_us is None or worker.pane_of(time_us) >= retained_us:
         return time_us
     return late_us
 
@@ -227,7 +278,7 @@ def last_header(head: bytes) -> bytes:
 
 def without_future(batch: Batch, limit_us: int) -> Batch:
     """Reject the rows past `limit_us`."""
-    if not batch.rows:
+    if not batch.rows or "time" not in batch.columns:
         return batch
     times = batch.columns["time"].values
     if times.max() <= limit_us:
@@ -237,9 +288,8 @@ def without_future(batch: Batch, limit_us: int) -> Batch:
     at = np.concatenate([kept.reject_rows, (np.cumsum(~future)[future]).astype(np.int32)])
     rejects = Counter(batch.rejects)
     rejects[Reason.FUTURE] += int(future.sum())
-    sample = Reject(
-        Reason.FUTURE, b"", 0, "a time that is not more than 5 minutes ahead of this machine's clock", "time"
-    )
+    first = f"{np.datetime64(int(times[future][0]), 'us')}Z".encode()  # the line's text is not at hand
+    sample = Reject(Reason.FUTURE, first, 0, FUTURE_EXPECTED, "time")
     return msgspec.structs.replace(
         kept, reject_rows=np.sort(at), rejects=rejects, samples=(*kept.samples, sample)
     )
@@ -263,13 +313,19 @@ def select(batch: Batch, keep: NDArray[np.bool_]) -> Batch:
     rows = np.flatnonzero(keep)
     columns = {name: vector.take(rows) for name, vector in batch.columns.items()}
     before = np.concatenate([[0], np.cumsum(keep)])  # kept rows before each old row
+    lost = {name: before[at[keep[at]]] for name, at in batch.lost.items()}
     return msgspec.structs.replace(
-        batch, rows=len(rows), columns=columns, reject_rows=before[batch.reject_rows].astype(np.int32)
+        batch,
+        rows=len(rows),
+        columns=columns,
+        reject_rows=before[batch.reject_rows].astype(np.int32),
+        lost=lost,
     )
 
 
-def complete(batch: Batch, worker: Worker) -> Batch:
-    """Add NULL for the worker's columns that this file's format lacks, or has with another type."""
+def complete(batch: Batch, worker: Reader) -> Batch:
+    """Add NULL for the worker's columns that this file's format lacks, or has with another type. A key that jobs have by several
+    types is there by each."""
     missing = [
         column
         for column in worker.plan.columns
@@ -277,22 +333,22 @@ def complete(batch: Batch, worker: Worker) -> Batch:
     ]
     if not missing:
         return batch
-    columns: dict[str, Vector] = dict(batch.columns)
+    columns, lost = dict(batch.columns), dict(batch.lost)
     for column in missing:
-        columns[column.name] = null_vector(column.type)
-    return msgspec.structs.replace(batch, columns=columns)
+        own = typed_name(column.name, column.type)
+        columns[column.name] = columns[own] if own in columns else null_vector(column.type)
+        lost[column.name] = lost.get(own, NO_ROWS)
+    return msgspec.structs.replace(batch, columns=columns, lost=lost)
 
 
 def null_vector(type: SqlType) -> Vector:
     """A single NULL, to be broadcast."""
     if type.kind is Kind.STRING:
         return Vector(type, np.full(1, -1, dtype=np.int32), None, _NO_STRINGS)
-    return Vector(type, np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.bool_))
+    dtype = {Kind.DOUBLE: np.float64, Kind.BOOLEAN: np.bool_}.get(type.kind, np.int64)
+    return Vector(type, np.zeros(1, dtype=dtype), np.zeros(1, dtype=np.bool_))
 
 
-def columns_for(workers: Sequence[Worker], *, need_time: bool) -> frozenset[str]:
-    """The columns that the parser must fill."""
-    names = {column.name for worker in workers for column in worker.plan.columns}
-    if need_time or any(worker.plan.window is not None for worker in workers):
-        names.add("time")
-    return frozenset(names)
+def columns_for(workers: Sequence[Reader]) -> frozenset[str]:
+    """The columns that the parser must fill: those of the jobs, and the time."""
+    return frozenset({"time"}.union(column.name for worker in workers for column in worker.plan.columns))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 import numpy as np
@@ -14,16 +14,17 @@ from elf.agent.formats.parser import Parser
 from elf.agent.work.feed import FUTURE_US, ParseState, without_future
 from elf.agent.work.rescan import Rescan
 from elf.errors import SourceError
+from elf.jobmaster.values.sql_types import SqlType
 
 LOOK_BACK_BYTES = (64 << 10, 1 << 20)
 """Bytes before an offset in which the line before it is searched; if it begins earlier, the file is read from its start."""
 
 
 class Parsing:
-    """The parsers of one source. `columns`: the ones they fill."""
+    """The parsers of one source. `columns`: the ones they fill; `types`: of those that keys of the lines may fill."""
 
     def __init__(self, timezone: str, agent: str, line_max: int, strings_max: int) -> None:
-        self.columns = frozenset({"time"})
+        self.columns, self.types = frozenset({"time"}), dict[str, SqlType]()
         self._timezone, self._agent, self._line_max, self._strings_max = (
             timezone,
             agent,
@@ -38,9 +39,9 @@ class Parsing:
         """Memory of the dictionaries."""
         return sum(parser.nbytes for parser in (*self._parsers.values(), *self._clocks.values()))
 
-    def ask(self, columns: frozenset[str]) -> None:
+    def ask(self, columns: frozenset[str], types: Mapping[str, SqlType] | None = None) -> None:
         """Fill these columns from now on. The caller first settles everything that holds codes of the dictionaries."""
-        self.columns = columns
+        self.columns, self.types = columns, dict(types or {})
         self._parsers.clear()
 
     def parse(
@@ -64,6 +65,7 @@ class Parsing:
             line_max=self._line_max,
             agent=self._agent,
             strings_max=self._strings_max,
+            types=self.types,
         )
 
     def state_at(

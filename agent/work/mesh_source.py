@@ -34,6 +34,7 @@ from elf.agent.files.source import GRACE_S
 from elf.agent.formats.batch import Batch, Reject
 from elf.agent.formats.choice import FormatChoice
 from elf.agent.formats.fields import Format
+from elf.agent.formats.own_keys import asked_types, plain_name
 from elf.agent.work.counters import Counters
 from elf.agent.work.feed import ParseState, Totals
 from elf.agent.work.file_ends import FileEnds
@@ -107,7 +108,7 @@ class MeshSource:
         self._memory_max, self._cut_bytes = cap // BUDGET_DIVISOR, min(cut_bytes, cap // CUT_DIVISOR)
         self.nbytes = 0
         """Memory held after the last read."""
-        self._totals, self._unparsed, self._path = Totals(), Unparsed(name), ""
+        self._totals, self._unparsed, self._path = Totals(), Unparsed(name, format), ""
         self._lag_bytes: dict[str, int] = {}
         self.inodes: dict[str, tuple[int, int]] = {}
         """See `Source.inodes`, at the last read."""
@@ -183,7 +184,8 @@ class MeshSource:
         self._lag_bytes, self.problems = self._source.lag_bytes(), self._losses.problems
         self.inodes = self._source.inodes()
         if self.totals.lines != self._totals.lines:
-            self.totals = msgspec.structs.replace(self._totals, rejects=Counter(self._totals.rejects))
+            copies = {"rejects": Counter(self._totals.rejects), "lost": Counter(self._totals.lost)}
+            self.totals = msgspec.structs.replace(self._totals, **copies)
 
     def state_was_lost(self) -> None:
         """Note that the mesh knows an earlier life of this agent of which the state folder has no record."""
@@ -256,11 +258,11 @@ class MeshSource:
     def _ask_columns(self) -> None:
         """Have the parsers fill the columns of all jobs. If these changed, settle the gathered rows first."""
         asked = frozenset[Column]().union(*(reading.rows.columns for reading in self._readings.values()))
-        self._types = {column.name: column.type for column in asked}
+        self._types = asked_types((column.name, column.type) for column in asked)
         columns = frozenset(self._types) | {"time"}
-        if columns != self._parsing.columns:
+        if columns != self._parsing.columns or self._types != self._parsing.types:
             self._settle()
-            self._parsing.ask(columns)
+            self._parsing.ask(columns, self._types)
 
     def _take_place(self, reading: Reading, note: FileNote) -> None:
         """Add a place in that file to the reading, if it has none."""
@@ -466,6 +468,7 @@ class MeshSource:
         batch = self._parsing.parse(block, format, state, self._files.clock_us, self._settle)
         self.counters.scans += 1
         self._report_type_conflicts(batch)
+        self._report_lost(batch)
         self._spent.charge([reading.job for reading, _ in takers])
         for reading, place in takers:
             self._isolate(reading, reading.take, place, block, batch, before)
@@ -475,13 +478,24 @@ class MeshSource:
 
     def _report_type_conflicts(self, batch: Batch) -> None:
         """Report columns whose type here differs from the one a job was compiled with: the job gets NULL (`feed.complete`)."""
-        for name, vector in batch.columns.items():
-            asked = self._types.get(name, vector.type)
-            if asked != vector.type and name not in self._conflicting:
+        for asked, type in self._types.items():
+            name = plain_name(asked)
+            vector = batch.columns.get(asked, batch.columns.get(name))
+            if vector is not None and vector.type != type and name not in self._conflicting:
                 self._conflicting.add(name)
                 self._pending_notices.append(
-                    f"{self.name}: column {name} is {vector.type} here, and a job expects {asked}: the job reads it as NULL from "
+                    f"{self.name}: column {name} is {vector.type} here, and a job expects {type}: the job reads it as NULL from "
                     "this log; give all agents a format in which the column has one type"
+                )
+
+    def _report_lost(self, batch: Batch) -> None:
+        """Report the first value of each column that does not convert to the type that jobs expect."""
+        for sample in batch.lost_samples:
+            if sample.column not in self._conflicting:
+                self._conflicting.add(sample.column)
+                self._pending_notices.append(
+                    f"{self.name}: {sample.column} is a {sample.type} for the jobs, and lines have other values"
+                    f" ({sample.value!r}): these are NULL"
                 )
 
     def _isolate(self, reading: Reading, do: Callable[..., None], *about: Any) -> None:

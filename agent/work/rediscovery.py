@@ -188,7 +188,7 @@ class Rediscovery:
 def _is_packed(path: str) -> bool:
     try:
         with open(path, "rb") as file:
-            return kind(file.read(4)) != "plain"
+            return kind(file.read(8)) != "plain"
     except OSError:
         return True
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 
 from elf.agent.formats.batch import Reject
@@ -21,12 +22,13 @@ SAMPLE_BYTES = 120
 class Unparsed:
     """Compares the totals of one source from time to time; reports when none of its lines parse, and when they parse again.
 
+    format: of the source, as in its configuration.
     share: the fraction of recent lines that were rejected. sample: one rejected line, safe to print; it stays the same until
     lines parse again.
     """
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def __init__(self, name: str, format: str = "auto") -> None:
+        self._name, self._format = name, format
         self._since_us: int | None = None
         self._lines = self._parsed = 0
         self._rejects: Counter[Reason] = Counter()
@@ -50,7 +52,9 @@ class Unparsed:
         self._is_reported = not parsed
         if parsed:
             return f"{self._name}: lines can be parsed again"
-        return f"{self._name}: none of the last {lines:,} lines could be parsed: {self.reason}; see where with: elf parse {path}"
+        reason = f"{self._name}: none of the last {lines:,} lines could be parsed: {self.reason}"
+        format = "" if self._format == "auto" else f" --format {shlex.quote(self._format)}"
+        return f"{reason}; see where with: elf parse {shlex.quote(path)}{format}"
 
     def _note(self, share: float, reasons: Counter[Reason], rejected: Reject | None) -> None:
         was_fine, self.share = self.share <= SHARE_MAX, share

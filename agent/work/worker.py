@@ -11,6 +11,7 @@ counters of each pane, `[2:]` the plan's families.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -30,7 +31,8 @@ from elf.jobmaster.functions.expressions import Cache, evaluate
 from elf.jobmaster.plan.plan import Accumulator, Expression, Family, FamilyKind, Plan, Reduce
 from elf.jobmaster.values.sql_types import Kind
 from elf.jobmaster.values.vector import Vector
-from elf.jobmaster.windows.lanes import LINE_OPS, family_ops, group_ops
+from elf.jobmaster.windows.best import PRUNED, winners
+from elf.jobmaster.windows.lanes import LINE_OPS, family_ops, group_ops, is_valued, member_inputs
 
 Mask = NDArray[np.bool_]
 
@@ -41,10 +43,12 @@ CUT_FACTOR = 3
 
 
 class Delta(msgspec.Struct):
-    """The rows of a worker since its last cut. overflows: results made NULL because they did not fit their type."""
+    """The rows of a worker since its last cut. overflows: results made NULL because they did not fit their type. lost: values
+    of the lines that did not convert to the column's type, by column and pane."""
 
     rows: list[Rows]
     overflows: int = 0
+    lost: Counter[tuple[str, int]] = msgspec.field(default_factory=Counter)
 
 
 class Worker:
@@ -58,6 +62,7 @@ class Worker:
         self.plan = plan
         self.cache = Cache()
         self._pane_us = plan.window.pane_us if plan.window else 0
+        self._clock = plan.window.clock if plan.window else None
         self._groups = Front(len(plan.keys), group_ops(plan))
         self._lines = Front(0, LINE_OPS)
         self._families = [_member_front(family) for family in plan.families]
@@ -66,6 +71,7 @@ class Worker:
         self._member_strings: list[list[Strings | None]] = [[None] * len(f.inputs) for f in plan.families]
         self._settled: list[Delta] = []
         self._wanted = frozenset(column.name for column in plan.columns)
+        self._lost = Counter[tuple[str, int]]()
 
     @property
     def nbytes(self) -> int:
@@ -91,11 +97,13 @@ class Worker:
         columns: Mapping[str, Vector] = batch.columns
         panes = self._panes(batch)
         late = self._count_lines(batch, panes, pane_before, retained_us, late_us)
+        if batch.lost:
+            self._count_lost(batch, panes)
         if not rows:
             return
         keep = None if late is None else ~late
         if self.plan.where is not None:
-            truth = _truth(evaluate(self.plan.where, columns, rows, self.cache), rows)
+            truth = truth_of(evaluate(self.plan.where, columns, rows, self.cache), rows)
             keep = truth if keep is None else keep & truth
         if keep is not None and not keep.all():
             chosen = np.flatnonzero(keep)
@@ -110,9 +118,13 @@ class Worker:
         if not self._pane_us:
             return 0
         times = batch.columns["time"].values
+        if self._clock is not None:
+            times = self._clock.local(times)
         return np.asarray(times - times % self._pane_us, dtype=np.int64)
 
-    def _pane_of(self, time_us: int) -> int:
+    def pane_of(self, time_us: int) -> int:
+        if self._clock is not None:
+            time_us = self._clock.local_of(time_us)
         return time_us - time_us % self._pane_us if self._pane_us else 0
 
     def _count_lines(
@@ -128,7 +140,7 @@ class Worker:
         if retained_us is not None and isinstance(panes, np.ndarray):
             late = panes < retained_us
             if late.any():
-                panes = np.where(late, self._pane_of(late_us), panes)
+                panes = np.where(late, self.pane_of(late_us), panes)
             else:
                 late = None
         if batch.rows:
@@ -141,6 +153,13 @@ class Worker:
         if len(batch.reject_rows) and placed:
             self._count_rejects(batch, panes, pane_before)
         return late
+
+    def _count_lost(self, batch: Batch, panes: int | NDArray[np.int64]) -> None:
+        for column, rows in batch.lost.items():
+            if column in self._wanted:
+                at = panes[rows] if isinstance(panes, np.ndarray) else np.full(len(rows), panes)
+                for pane, count in zip(*np.unique(at, return_counts=True), strict=True):
+                    self._lost[column, int(pane)] += int(count)
 
     def _line_slots(self, panes: int | NDArray[np.int64], rows: int) -> NDArray[np.int32]:
         if not isinstance(panes, np.ndarray):
@@ -156,7 +175,7 @@ class Worker:
         else:
             where = np.where(
                 before < 0,
-                self._pane_of(pane_before),
+                self.pane_of(pane_before),
                 panes[np.maximum(before, 0)] if len(panes) else 0,
             )
         slots = self._lines.slots(where, [])
@@ -167,7 +186,7 @@ class Worker:
         """Count rejects in the pane of that event time, in microseconds."""
         if not rejects:
             return
-        slots = self._lines.slots(np.full(rejects, self._pane_of(time_us), dtype=np.int64), [])
+        slots = self._lines.slots(np.full(rejects, self.pane_of(time_us), dtype=np.int64), [])
         self._lines.count(READ, slots)
         self._lines.count(REJECTED, slots)
 
@@ -214,12 +233,17 @@ class Worker:
         rows: int,
     ) -> None:
         front = self._families[number]
-        valid = _all_valid(inputs, rows)
+        by = inputs[1:] if family.kind in _BY else inputs  # min_by and max_by may return NULL
+        valid = _all_valid(by, rows)
         if family.filter is not None:
-            truth = _truth(vector(family.filter), rows)
+            truth = truth_of(vector(family.filter), rows)
             valid = truth if valid is None else valid & truth
         if family.kind is FamilyKind.DISTINCT:
             front.slots(0, [(slots, None), *(_atom(each, rows) for each in inputs)], valid)
+        elif is_valued(family):
+            _add_value(
+                front, family.kind, front.slots(0, [(slots, None), _atom(inputs[0], rows)], valid), by, rows
+            )
         elif family.kind is FamilyKind.REGISTERS:
             registers, rhos = self._register_of(number, inputs[0], rows)
             front.maximum(0, front.slots(0, [(slots, None), (registers, None)], valid), rhos)
@@ -278,7 +302,8 @@ class Worker:
             out.append(self._cut_family(number, family, panes, keys, ends))
         groups.clear()
         overflows, self.cache.overflows = self.cache.overflows, 0
-        return Delta(out, overflows)
+        lost, self._lost = self._lost, Counter()
+        return Delta(out, overflows, lost)
 
     def _cut_lines(self) -> Rows:
         lines = self._lines
@@ -297,18 +322,20 @@ class Worker:
     ) -> Rows:
         front = self._families[number]
         slots, _ = front.column(0)
-        if family.kind is FamilyKind.DISTINCT:
-            members = [
-                _key_column(each, front.column(i + 1), strings)
-                for i, (each, strings) in enumerate(
-                    zip(family.inputs, self._member_strings[number], strict=True)
-                )
-            ]
-        else:
-            members = [("int", front.column(1)[0], None, None)]
-        member_keys, member_ends = _encode(members, len(front))
+        lanes = front.lanes()
+        members = [
+            _key_column(each, front.column(i + 1), strings)
+            for i, (each, strings) in enumerate(
+                zip(member_inputs(family), self._member_strings[number], strict=False)
+            )
+        ] or [("int", front.column(1)[0], None, None)]
+        if family.kind in PRUNED:
+            chosen = _winners(family, slots, members[0], lanes)
+            slots, lanes = slots[chosen], np.ascontiguousarray(lanes[:, chosen])
+            members = [_taken(member, chosen) for member in members]
+        member_keys, member_ends = _encode(members, len(slots))
         both, both_ends, split = concat_keys(keys, ends, slots.astype(np.int32), member_keys, member_ends)
-        rows = make_rows(panes[slots], both, both_ends, split, front.lanes(), family_ops(family))
+        rows = make_rows(panes[slots], both, both_ends, split, lanes, family_ops(family))
         front.clear()
         return rows
 
@@ -341,11 +368,41 @@ class _Registers:
 
 
 def _member_front(family: Family) -> Front:
-    members = len(family.inputs) if family.kind is FamilyKind.DISTINCT else 1
-    return Front(1 + members, family_ops(family))
+    return Front(1 + (len(member_inputs(family)) or 1), family_ops(family))
 
 
-def _truth(condition: Vector, rows: int) -> Mask:
+_BY = frozenset({FamilyKind.MIN_BY, FamilyKind.MAX_BY})
+_KeyColumn = tuple[str, NDArray[np.int64], Mask | None, Strings | None]
+
+
+def _add_value(
+    front: Front, kind: FamilyKind, slots: NDArray[np.int32], by: Sequence[Vector], rows: int
+) -> None:
+    """The lane of members whose value may be the result: what they are compared by, or their count; none for LEAST, GREATEST."""
+    if kind is FamilyKind.COUNTS:
+        front.count(0, slots)
+    elif kind in _BY:
+        numbers = _numbers(by[0], rows)
+        if numbers.dtype == np.float64:
+            numbers = aggregates.order_double(numbers)
+        (front.minimum if kind is FamilyKind.MIN_BY else front.maximum)(0, slots, numbers)
+
+
+def _winners(
+    family: Family, slots: NDArray[Any], member: _KeyColumn, lanes: NDArray[np.int64]
+) -> NDArray[np.intp]:
+    """The members that can still be the result of their group."""
+    type, (kind, values, valid, strings) = family.inputs[0].type, member
+    shown = values.view(np.float64) if kind == "double" else values
+    return winners(family.kind, slots, Vector(type, shown, valid, strings), lanes[0] if len(lanes) else None)
+
+
+def _taken(member: _KeyColumn, chosen: NDArray[np.intp]) -> _KeyColumn:
+    kind, values, valid, strings = member
+    return kind, values[chosen], None if valid is None else valid[chosen], strings
+
+
+def truth_of(condition: Vector, rows: int) -> Mask:
     """WHERE and FILTER keep a row only when the condition is TRUE; NULL is not."""
     truth = condition.values if condition.valid is None else condition.values & condition.valid
     return np.asarray(np.broadcast_to(truth, rows), dtype=np.bool_)
@@ -422,7 +479,7 @@ def _accumulate(
 ) -> None:
     valid = None
     if accumulator.filter is not None:
-        valid = _truth(vector(accumulator.filter), rows)
+        valid = truth_of(vector(accumulator.filter), rows)
     if accumulator.input is None:
         front.count(index, slots, valid)
         return

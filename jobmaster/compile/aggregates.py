@@ -67,10 +67,19 @@ class Aggregates:
 
     def extreme(self, function: str, value: Expression, where: Expression | None) -> Column:
         """min or max."""
-        if value.type.kind is Kind.STRING:
-            hint = "use count(DISTINCT x), or GROUP BY x ORDER BY x LIMIT 1"
-            raise Mismatch(f"{function} of a string is not supported", hint)
         return self._added(function, [lane(value, function)], where)
+
+    def extreme_by(
+        self, function: str, value: Expression, by: Expression, where: Expression | None
+    ) -> Column:
+        """min_by or max_by."""
+        by = lane(by, function)
+        if by.type.kind is Kind.STRING:
+            raise Mismatch(f"{function} compares numbers, times and booleans, no strings", "min(x), max(x)")
+        return self._added(function, [lane(value, function), by], where)
+
+    def mode(self, value: Expression, where: Expression | None) -> Column:
+        return self._added("mode", [lane(value, "mode")], where)
 
     def sum(self, function: str, value: Expression, where: Expression | None) -> Column:
         """sum or avg."""

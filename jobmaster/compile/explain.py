@@ -20,6 +20,7 @@ from elf.jobmaster.plan.plan import (
     Literal,
     Plan,
     Reduce,
+    RowPlan,
 )
 from elf.jobmaster.values.sql_types import Kind, SqlType
 
@@ -35,13 +36,21 @@ _FAMILY_LANES = {
     FamilyKind.BUCKETS: 1,
     FamilyKind.EXACT_SUM: 2,
     FamilyKind.EXACT_SUM_SQUARES: 2,
+    FamilyKind.LEAST: 0,
+    FamilyKind.GREATEST: 0,
+    FamilyKind.MIN_BY: 1,
+    FamilyKind.MAX_BY: 1,
+    FamilyKind.COUNTS: 1,
 }
+_ONE = "one row from each report of each agent"
 _MEMBERS = {
     FamilyKind.DISTINCT: "one row for each different value",
     FamilyKind.REGISTERS: "at most 4096 rows",
     FamilyKind.BUCKETS: "one row for each bucket of 2 % that occurs",
     FamilyKind.EXACT_SUM: "one row for each exponent that occurs",
     FamilyKind.EXACT_SUM_SQUARES: "one row for each exponent that occurs",
+    **dict.fromkeys((FamilyKind.LEAST, FamilyKind.GREATEST, FamilyKind.MIN_BY, FamilyKind.MAX_BY), _ONE),
+    FamilyKind.COUNTS: "one row for each different value",
 }
 _INFIX = frozenset(
     ("+", "-", "*", "/", "%", "div", "=", "<>", "<", "<=", ">", ">=", "<=>", "and", "or", "rlike")
@@ -65,16 +74,42 @@ def explain(plan: Plan) -> str:
     rows.append(("having", about["having"] or "every group"))
     rows += _listed("order", [_ordered(order) for order in about["order"]], "none: one group")
     rows.append(("limit", "none" if about["limit"] is None else f"{about['limit']} in each window"))
-    if about["parameters"]:
-        rows += _listed(
-            "values", [f"{p['name']} {p['type']} = {p['value']}" for p in about["parameters"]], ""
-        )
+    rows += _values(about["parameters"])
     return "\n".join(f"{title:<10}{text}" for title, text in rows)
 
 
-def to_json(plan: Plan) -> str:
+def explain_rows(plan: RowPlan) -> str:
+    """As `explain`, for a query whose rows are lines."""
+    about = described_rows(plan)
+    rows: list[tuple[str, str]] = [
+        ("plan", f"rows of {about['source']}, each of one line"),
+        ("reads", ", ".join(f"{c['name']} {c['type']}" for c in about["columns"]) or "whole lines only"),
+        ("where", about["where"] or "every line"),
+    ]
+    rows += _listed("returns", [_titled(output) for output in about["select"]], "")
+    rows += _listed(
+        "order", [_ordered(order) for order in about["order"]], "none: rows appear as lines are read"
+    )
+    rows.append(("limit", "none" if about["limit"] is None else str(about["limit"])))
+    rows += _values(about["parameters"])
+    return "\n".join(f"{title:<10}{text}" for title, text in rows)
+
+
+def described_rows(plan: RowPlan) -> dict[str, Any]:
+    """The plan of a query whose rows are lines as plain values."""
+    return {
+        "sql": plan.sql,
+        "source": plan.source,
+        "columns": _columns(plan),
+        "where": None if plan.where is None else text(plan.where),
+        **_shown_rows(plan, {}),
+    }
+
+
+def to_json(plan: Plan | RowPlan) -> str:
     """The plan as one JSON object, indented; expressions as text, times in microseconds."""
-    return msgspec.json.format(msgspec.json.encode(described(plan)), indent=2).decode()
+    plain = described(plan) if isinstance(plan, Plan) else described_rows(plan)
+    return msgspec.json.format(msgspec.json.encode(plain), indent=2).decode()
 
 
 def described(plan: Plan) -> dict[str, Any]:
@@ -84,7 +119,7 @@ def described(plan: Plan) -> dict[str, Any]:
         "version": plans.digest(plan),
         "sql": plan.sql,
         "source": plan.source,
-        "columns": [{"name": column.name, "type": str(column.type)} for column in plan.columns],
+        "columns": _columns(plan),
         "where": None if plan.where is None else text(plan.where),
         "window": None
         if plan.window is None
@@ -100,11 +135,22 @@ def described(plan: Plan) -> dict[str, Any]:
         "accumulators": [_part(part.reduce.value, part) for part in plan.accumulators],
         "families": [{**_part(part.kind.value, part), "rows": _MEMBERS[part.kind]} for part in plan.families],
         "memory": _memory(plan),
+        "having": None if plan.having is None else text(plan.having, names),
+        **_shown_rows(plan, names),
+    }
+
+
+def _columns(plan: Plan | RowPlan) -> list[dict[str, str]]:
+    return [{"name": column.name, "type": str(column.type)} for column in plan.columns]
+
+
+def _shown_rows(plan: Plan | RowPlan, names: Mapping[str, str]) -> dict[str, Any]:
+    """What a plan does with its rows: columns, order, limit, and its parameters."""
+    return {
         "select": [
             {"name": output.name, "type": str(output.type), "expression": text(output.expression, names)}
             for output in plan.select
         ],
-        "having": None if plan.having is None else text(plan.having, names),
         "order": [
             {
                 "expression": text(order.expression, names),
@@ -246,6 +292,11 @@ def _length(micros: int) -> str:
 def _listed(title: str, items: list[str], none: str) -> list[tuple[str, str]]:
     rows = items or [none]
     return [(title if at == 0 else "", row) for at, row in enumerate(rows)]
+
+
+def _values(parameters: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    shown = [f"{each['name']} {each['type']} = {each['value']}" for each in parameters]
+    return _listed("values", shown, "") if shown else []
 
 
 def _titled(part: dict[str, Any]) -> str:

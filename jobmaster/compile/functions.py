@@ -5,31 +5,16 @@ Several SQL names share one function of plans; `if`, `nullif` and the like becom
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Sequence
 
-from elf.jobmaster.compile import types
+from elf.jobmaster.compile import times, types
+from elf.jobmaster.compile.constants import Build, text, whole
 from elf.jobmaster.compile.types import Mismatch, call, cast
 from elf.jobmaster.plan import patterns, signatures
-from elf.jobmaster.plan.plan import Expression, Literal
+from elf.jobmaster.plan.plan import Call, Expression, Literal
 from elf.jobmaster.plan.signatures import SQL_FUNCTIONS, check_registered
-from elf.jobmaster.values.sql_types import BIGINT, BOOLEAN, INT, STRING, Kind
-
-Build = Callable[[Sequence[Expression]], Expression]
-
-
-def text(operand: Expression, what: str) -> Literal:
-    """`operand` as a STRING constant. Raises Mismatch if it is not one."""
-    operand = types.typed(operand, STRING)
-    if not isinstance(operand, Literal) or not isinstance(operand.value, str):
-        raise Mismatch(f"the {what} must be a quoted constant")
-    return operand
-
-
-def whole(operand: Expression, what: str) -> Literal:
-    operand = types.typed(operand, INT)
-    if not isinstance(operand, Literal) or operand.type != INT or operand.value is None:
-        raise Mismatch(f"the {what} must be a whole constant")
-    return operand
+from elf.jobmaster.values.sql_types import BIGINT, BOOLEAN, DOUBLE, INT, STRING, Kind, array
 
 
 def pattern(operand: Expression) -> Literal:
@@ -165,33 +150,6 @@ def _round(operands: Sequence[Expression]) -> Expression:
     return call("round", types.number(operands[0]), digits)
 
 
-_UNITS = {
-    "YYYY": "YEAR",
-    "YY": "YEAR",
-    "MON": "MONTH",
-    "MM": "MONTH",
-    "DD": "DAY",
-    **{unit: unit for unit in signatures.UNITS},
-}
-
-
-def _date_trunc(operands: Sequence[Expression]) -> Expression:
-    unit = str(text(operands[0], "unit").value)
-    if unit.upper() not in _UNITS:
-        raise Mismatch(f"{unit!r} is not a unit of time", "one of " + ", ".join(signatures.UNITS))
-    return call("date_trunc", Literal(_UNITS[unit.upper()], STRING), types.timestamp(operands[1]))
-
-
-def _of_time(function: str) -> Build:
-    return lambda operands: call(function, types.timestamp(operands[0]))
-
-
-def _unix_timestamp(operands: Sequence[Expression]) -> Expression:
-    if operands[0].type == STRING:
-        raise Mismatch("unix_timestamp takes a timestamp here", "unix_timestamp(CAST(x AS TIMESTAMP))")
-    return call("unix_timestamp", types.timestamp(operands[0]))
-
-
 def is_null(operand: Expression) -> Expression:
     operand = types.typed(operand)
     if operand.type.kind is Kind.NULL:
@@ -203,7 +161,129 @@ def _coalesce(operands: Sequence[Expression]) -> Expression:
     return call("coalesce", *types.unified(operands))
 
 
+def _alike(operands: Sequence[Expression]) -> list[Expression]:
+    """The operands of least and greatest, where Spark makes no text of a number."""
+    kinds = {operand.type.kind for operand in types.together(operands)} - {Kind.NULL}
+    if Kind.STRING in kinds and len(kinds) > 1:
+        raise Mismatch("texts and other values cannot be compared here", "cast some of them")
+    return types.unified(operands)
+
+
+def _extreme(function: str) -> Build:
+    return lambda operands: call(function, *_alike(operands))
+
+
+def _hash(function: str) -> Build:
+    def build(operands: Sequence[Expression]) -> Expression:
+        operand = types.typed(operands[0], STRING)
+        if operand.type != STRING and operand.type.kind is not Kind.NULL:
+            raise Mismatch(f"a text is expected, not a {operand.type}", "CAST(x AS STRING)")
+        return call(function, types.string(operand), *operands[1:])
+
+    return build
+
+
+def _sha2(operands: Sequence[Expression]) -> Expression:
+    bits = whole(operands[1], "number of bits")
+    if bits.value not in signatures.SHA2_BITS:
+        raise Mismatch(f"there is no hash of {bits.value} bits", "one of 224, 256, 384, 512")
+    return _hash("sha2")([operands[0], bits])
+
+
+def _substring_index(operands: Sequence[Expression]) -> Expression:
+    delimiter, count = text(operands[1], "delimiter"), whole(operands[2], "count")
+    return call("substring_index", types.string(operands[0]), delimiter, count)
+
+
+def _left(operands: Sequence[Expression]) -> Expression:
+    return call("substring", types.string(operands[0]), Literal(1, INT), _int(types.typed(operands[1], INT)))
+
+
+def _right(operands: Sequence[Expression]) -> Expression:
+    count = whole(operands[1], "number of characters")
+    if count.parameter:
+        raise Mismatch("the number of characters cannot be a parameter", "substring(x, :n) with a negative n")
+    value = min(int(count.value or 0), 2**31 - 1)
+    rest = (Literal(-value, INT),) if value > 0 else (Literal(1, INT), Literal(0, INT))
+    return call("substring", types.string(operands[0]), *rest)
+
+
+def _containing(before: str, after: str) -> Build:
+    """LIKE with a text that stands for itself."""
+
+    def build(operands: Sequence[Expression]) -> Expression:
+        wanted = text(operands[1], "text to find")
+        if wanted.parameter:
+            raise Mismatch("the text to find cannot be a parameter here", "x LIKE :pattern")
+        escaped = re.sub(r"([\\%_])", r"\\\1", str(wanted.value))
+        return like("like", operands[0], Literal(f"{before}{escaped}{after}", STRING), "\\")
+
+    return build
+
+
+def _split(operands: Sequence[Expression]) -> Expression:
+    """An array, which only `element` takes: no plan has it."""
+    literal = text(operands[1], "pattern")
+    limit = whole(operands[2], "limit") if len(operands) == 3 else Literal(-1, INT)
+    return Call("split", (types.string(operands[0]), pattern(literal), limit), array(STRING))
+
+
+def element(parts: Expression, number: Expression, *, counted_from: int) -> Expression:
+    """One part of `split(…)`: element_at counts from 1, or from -1 at the end; `[n]` counts from 0. NULL where there is none."""
+    if not isinstance(parts, Call) or parts.function != "split":
+        hint = "as in split(path, '/')[1]; each percentile needs its own approx_percentile(x, 0.99)"
+        raise Mismatch("only the parts of split(…) are counted", hint)
+    at = whole(number, "number of the part")
+    value = int(at.value or 0)
+    if counted_from and not value:
+        raise Mismatch("parts are counted from 1, or from -1 at the end; there is no part 0")
+    if not counted_from and value < 0:
+        raise Mismatch("[n] counts from 0", "element_at(split(x, '/'), -1) is the last part")
+    if not counted_from and at.parameter:
+        raise Mismatch("[n] takes a constant", f"element_at(split(x, '/'), :{at.parameter}) counts from 1")
+    if not counted_from:
+        at = Literal(min(value + 1, 2**31 - 1), INT)
+    return call("split_element", *parts.arguments, at)
+
+
+def _width_bucket(operands: Sequence[Expression]) -> Expression:
+    *numbers, count = (types.number(operand) for operand in operands)
+    if not count.type.is_integer:
+        raise Mismatch(f"the number of buckets is whole, not a {count.type}", "CAST(x AS BIGINT)")
+    return call("width_bucket", *(cast(number, DOUBLE) for number in numbers), cast(count, BIGINT))
+
+
+def _like(function: str) -> Build:
+    def build(operands: Sequence[Expression]) -> Expression:
+        escape = str(text(operands[2], "escape character").value) if len(operands) == 3 else "\\"
+        return like(function, operands[0], operands[1], escape)
+
+    return build
+
+
 BUILD: dict[str, Build] = {
+    **times.BUILD,
+    **{name: _extreme(name) for name in ("least", "greatest")},
+    **{name: _hash(name) for name in ("md5", "sha1", "crc32")},
+    "sha": _hash("sha1"),
+    "sha2": _sha2,
+    **dict.fromkeys(("url_decode", "try_url_decode"), _strings("url_decode")),
+    "concat_ws": _strings("concat_ws"),
+    "substring_index": _substring_index,
+    "left": _left,
+    "right": _right,
+    "contains": _containing("%", "%"),
+    "startswith": _containing("", "%"),
+    "endswith": _containing("%", ""),
+    "split": _split,
+    **dict.fromkeys(
+        ("element_at", "try_element_at"), lambda operands: element(operands[0], operands[1], counted_from=1)
+    ),
+    "get": lambda operands: element(operands[0], operands[1], counted_from=0),
+    "width_bucket": _width_bucket,
+    "like": _like("like"),
+    "ilike": _like("ilike"),
+    **dict.fromkeys(("rlike", "regexp"), rlike),
     "if": lambda operands: conditional(*operands),
     "nullif": _nullif,
     **dict.fromkeys(("coalesce", "nvl", "ifnull"), _coalesce),
@@ -226,30 +306,16 @@ BUILD: dict[str, Build] = {
     "round": _round,
     "abs": lambda operands: call("abs", types.number(operands[0])),
     "mod": lambda operands: types.arithmetic("%", operands[0], operands[1]),
-    "date_trunc": _date_trunc,
-    **{name: _of_time(name) for name in ("hour", "minute", "second", "dayofweek", "day", "month", "year")},
-    "dayofmonth": _of_time("day"),
-    "unix_timestamp": _unix_timestamp,
 }
 """SQL name -> the function that makes the call from the arguments."""
 
 check_registered(SQL_FUNCTIONS, BUILD, "jobmaster/compile")
 
 INSTEAD: dict[str, str] = {
-    "left": "use substring(x, 1, n)",
-    "right": "use substring(x, -n)",
-    "split": "use split_part(x, delimiter, n)",
     "instr": "use LIKE '%text%'",
     "locate": "use LIKE '%text%'",
-    "contains": "use LIKE '%text%'",
-    "startswith": "use LIKE 'text%'",
-    "endswith": "use LIKE '%text'",
     "date": "use date_trunc('DAY', time)",
-    "to_date": "use date_trunc('DAY', time)",
     "trunc": "use date_trunc(unit, time)",
-    "to_timestamp": "use CAST(x AS TIMESTAMP)",
-    "date_format": "use date_trunc(unit, time), or hour(time), minute(time)",
-    "from_unixtime": "use date_trunc(unit, time)",
     "percentile": "use approx_percentile(x, fraction)",
     "median": "use approx_percentile(x, 0.5)",
     "percentile_cont": "use approx_percentile(x, fraction)",
@@ -257,9 +323,6 @@ INSTEAD: dict[str, str] = {
     "now": "write the time as a constant: a result must not depend on when it is computed",
     "current_timestamp": "write the time as a constant: a result must not depend on when it is computed",
     "rand": "a result must depend only on the lines",
-    "first": "use min(x) or max(x), or GROUP BY it",
-    "last": "use min(x) or max(x), or GROUP BY it",
-    "any_value": "GROUP BY it",
     "collect_list": "GROUP BY it",
     "collect_set": "GROUP BY it, or count(DISTINCT x)",
     "bool_or": "use count_if(x) > 0",
@@ -267,8 +330,6 @@ INSTEAD: dict[str, str] = {
     "every": "use count_if(NOT x) = 0",
     "any": "use count_if(x) > 0",
     "some": "use count_if(x) > 0",
-    "greatest": "use CASE WHEN a > b THEN a ELSE b END",
-    "least": "use CASE WHEN a < b THEN a ELSE b END",
     "session_window": "use window(time, '5 minutes')",
     "window_time": "use window.end",
 }

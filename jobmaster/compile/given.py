@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from elf.jobmaster.compile.parse import Node, fail
 from elf.jobmaster.compile.types import typed
 from elf.jobmaster.plan.parameters import named
-from elf.jobmaster.plan.plan import Expression, Literal, Plan
+from elf.jobmaster.plan.plan import Expression, Literal, Plan, RowPlan
 from elf.jobmaster.values.sql_types import INT, NULL, SqlType
 
 
@@ -32,7 +32,7 @@ class Given:
         untyped = Literal(self.values[name], NULL, name)
         return typed(untyped, self.types[name]) if name in self.types else untyped
 
-    def types_in(self, sql: str, plan: Plan) -> dict[str, SqlType] | None:
+    def types_in(self, sql: str, plan: Plan | RowPlan) -> dict[str, SqlType] | None:
         """The type of each parameter by its first use in the plan; None if all its uses agree. Raises QueryError for one that
         the plan has lost, because it stood where only constants of the text can."""
         uses = list(named(plan))
@@ -42,7 +42,7 @@ class Given:
         return None if all(use.type == first[use.parameter] for use in uses) else first
 
 
-def with_ints(plan: Plan, types: Mapping[str, SqlType]) -> dict[str, SqlType]:
+def with_ints(plan: Plan | RowPlan, types: Mapping[str, SqlType]) -> dict[str, SqlType]:
     """The types, but INT for each parameter that one use needs as an INT: LIMIT and some arguments of functions take no other
     type, and an INT converts to all other numbers."""
     return {**types, **{use.parameter: INT for use in named(plan) if use.type == INT}}

@@ -15,6 +15,10 @@ from elf.jobmaster.values.sql_types import TIMESTAMP, WINDOW, SqlType
 
 WINDOW_FIELDS = {"start": Column("#window_start", TIMESTAMP), "end": Column("#window_end", TIMESTAMP)}
 WINDOW_COLUMN = Column("#window", WINDOW)
+ANY = "*"
+"""Stands in a schema for any other column, of that type: keys of JSON lines that no line had yet."""
+LISTED_MAX = 60
+"""Columns that a message names."""
 
 CANONICAL = frozenset(
     (
@@ -37,7 +41,8 @@ class Names:
     """The names of one query. Compiling its clauses, in their order, adds names.
 
     source: the name of the source; columns: the source's columns by lower-case name; qualifiers: the names that may precede a
-    column's name; selected: the aliases of SELECT, which enter `aliases` when SELECT is compiled; given: the parameters' values.
+    column's name, whose own dots need no quotes; selected: the aliases of SELECT, which enter `aliases` when SELECT is compiled;
+    given: the parameters' values.
     """
 
     def __init__(
@@ -51,7 +56,8 @@ class Names:
     ) -> None:
         self.sql, self.source, self.qualifiers = sql, source, qualifiers
         self.selected, self.given = selected, given
-        self.columns = {name.lower(): Column(name, type) for name, type in schema.items()}
+        self.columns = {name.lower(): Column(name, type) for name, type in schema.items() if name != ANY}
+        self._any, self._adopted = schema.get(ANY), dict[str, Column]()
         self.window: WindowSpec | None = None
         self.key_index: dict[Expression, Column] = {}
         self.aliases: dict[str, Term] = {}
@@ -63,23 +69,39 @@ class Names:
 
     def source_column(self, node: Node) -> Term:
         """A column of the source."""
-        table, name = (node.args.get("table"), node.name)
         if type(node.this).__name__ == "Star":
             self.fail(node, "* cannot be used here", "name the columns, or use count(*)")
-        if node.args.get("db") or (table is not None and table.name.lower() not in self.qualifiers):
-            self.fail(
-                node,
-                f"{table.name}.{name} is not known",
-                f"write {min(self.qualifiers)}.name, or just name",
-            )
-        column = self.columns.get(name.lower())
+        column, shown = self._found(dotted(node))
         if column is None:
             self._unknown_column(node)
         self.used[column.name] = column
-        return Term(column, name)
+        return Term(column, shown)
+
+    def _found(self, parts: list[str]) -> tuple[Column | None, str]:
+        """The column of that name, with or without the source's name before it, and the name that it gives to a result."""
+        whole, last = ".".join(parts), parts[-1]
+        if len(parts) > 1 and parts[0].lower() in self.qualifiers:
+            column = self._named(".".join(parts[1:]))
+            if column is not None:
+                return column, ".".join(parts[1:])
+        column = self._named(whole)
+        return column, whole if len(parts) > 1 else last
+
+    def _named(self, name: str) -> Column | None:
+        low = name.lower()
+        known = self.columns.get(low) or self._adopted.get(low)
+        if known is None and self._any is not None and not ({low} & (CANONICAL | self.selected | {"window"})):
+            known = self._adopted[low] = Column(name, self._any)
+        return known
 
     def _unknown_column(self, node: Node) -> NoReturn:
+        parts = dotted(node)
+        if len(parts) > 1 and parts[0].lower() not in self.qualifiers:
+            hint = f"write {min(self.qualifiers)}.name, or just name"
+            self.fail(node, f"{'.'.join(parts)} is not known", hint)
         names = [column.name for column in self.columns.values()]
+        if len(names) > LISTED_MAX:
+            names = [*names[:LISTED_MAX], f"and {len(names) - LISTED_MAX} more"]
         if node.name.lower() == "window":
             hint = "add GROUP BY window(time, '10 seconds')"
             self.fail(node, "there is no window", hint)
@@ -95,6 +117,8 @@ class Names:
 
     def window_field(self, node: Node) -> Term | None:
         """`window`, `window.start`, and the same by the window's alias."""
+        if len(dotted(node)) > 2:
+            return None
         table = node.args.get("table")
         named = (table.name if table is not None else node.name).lower()
         alias = self.aliases.get(named)
@@ -109,3 +133,13 @@ class Names:
 
     def key_of(self, expression: Expression) -> Column | None:
         return self.key_index.get(expression)
+
+
+def dotted(node: Node) -> list[str]:
+    """The parts of a name that is divided by dots; [] for a node that is no name."""
+    if type(node).__name__ == "Dot":
+        before = dotted(node.this)
+        return [*before, node.expression.name] if before else []
+    if type(node).__name__ != "Column":
+        return []
+    return [part.name for part in (node.args.get(key) for key in ("catalog", "db", "table", "this")) if part]

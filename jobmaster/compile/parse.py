@@ -12,6 +12,7 @@ import re
 from typing import Any, NoReturn, TypeAlias
 
 from elf.errors import QueryError
+from elf.jobmaster.compile.interval import UNITS
 from elf.jobmaster.plan.check import PARAMETER_NAME
 
 Node: TypeAlias = Any
@@ -24,7 +25,8 @@ _PREFIXES = frozenset(("NOT", "!", "-", "+", "~"))
 _BEGINNINGS = frozenset(("SELECT", "FROM", "("))
 CALL_MARK = "$"
 PARAMETER_MARK = ":"
-"""The calls that sqlglot sees: `$name(…)` for functions, `$:name()` for parameters."""
+INTERVAL = "interval literal"
+"""The calls that sqlglot sees: `$name(…)` for functions, `$:name()` for parameters, `$interval literal('…')` for intervals."""
 
 # Words before a parenthesis that are not function names.
 _GRAMMAR = frozenset(
@@ -90,8 +92,6 @@ _GRAMMAR = frozenset(
         "within",
         "asc",
         "desc",
-        "first",
-        "last",
         "nulls",
         "position",
         "overlay",
@@ -145,7 +145,8 @@ def fail(sql: str, node: Node | None, reason: str, hint: str = "") -> NoReturn:
 def source_of(sql: str, node: Node) -> str:
     """The text of `node`, as far as sqlglot recorded it, on one line of at most 60 characters."""
     ends = [part.meta["end"] for part in node.walk() if "end" in part.meta]
-    text = sql[max(0, place_of(node)) : max(ends) + 1] if ends else type(node).__name__.upper()
+    start = max(0, place_of(node))
+    text = sql[start : max(ends) + 1] if ends else " ".join(sql[start : start + 60].split()[:1])
     text = " ".join(text.split())
     return text if len(text) <= 60 else text[:59] + "…"
 
@@ -161,21 +162,28 @@ def parse(sql: str) -> Node:
         _check_statement(sql, tokens)
         _check_nesting(sql, tokens)
         parsed = dialect.parser().parse(_rewritten(sql, tokens), sql)
-    except TokenError as error:
-        raise _unreadable(sql, error) from None
+    except TokenError:
+        raise _unreadable(sql) from None
     except ParseError as error:
         raise _syntax(sql, error) from None
     except (TypeError, ValueError, AttributeError, LookupError) as error:  # sqlglot's own, on odd texts
-        reason = " ".join(f"the text cannot be read as SQL: {error}"[:200].split())
-        raise QueryError(reason, line=1, column=1) from error
+        hint = "one SELECT … FROM … GROUP BY … is expected"
+        raise QueryError("the text cannot be read as SQL", line=1, column=1, hint=hint) from error
     except RecursionError:
         raise QueryError("the query is nested too deeply", hint="split the expression up") from None
-    return parsed[0]
+    statement: Node = parsed[0]
+    if type(statement).__name__ == "Select" and not statement.expressions:
+        fail(sql, statement, "SELECT names nothing", "try SELECT count(*) FROM access")
+    return statement
+
+
+def _is_string(token: Token) -> bool:
+    return getattr(token.token_type, "name", "") in ("STRING", "RAW_STRING")
 
 
 def _check_statement(sql: str, tokens: list[Token]) -> None:
     """Check that there is one statement, a query: sqlglot would write to stderr about others."""
-    texts = [token.text for token in tokens]
+    texts = ["" if _is_string(token) else token.text for token in tokens]
     while texts and texts[-1] == ";":
         texts.pop()
     if not texts:
@@ -218,6 +226,13 @@ def _rewritten(sql: str, tokens: list[Token]) -> list[Token]:
             out.append(remade(after, TokenType.L_PAREN, "(", after.end))
             out.append(remade(after, TokenType.R_PAREN, ")", after.end))
             skip = at + 2
+        elif token.token_type == TokenType.INTERVAL and (length := _interval_after(sql, tokens, at)):
+            text, skip = length
+            last = tokens[skip - 1]
+            out.append(remade(token, TokenType.VAR, CALL_MARK + INTERVAL, token.end))
+            out.append(remade(last, TokenType.L_PAREN, "(", last.end))
+            out.append(remade(last, TokenType.STRING, text, last.end))
+            out.append(remade(last, TokenType.R_PAREN, ")", last.end))
         elif (
             token.token_type == TokenType.NUMBER
             and tokens[at + 1 : at + 2]
@@ -229,7 +244,7 @@ def _rewritten(sql: str, tokens: list[Token]) -> list[Token]:
         elif (
             called
             and name
-            and (token.text.lower() not in _GRAMMAR or _is_plain_trim(tokens, at))
+            and (token.text.lower() not in _GRAMMAR or _is_plain_trim(tokens, at) or _is_match(tokens, at))
             and before not in (TokenType.ALIAS, TokenType.DCOLON)
         ):
             out.append(remade(token, TokenType.VAR, CALL_MARK + token.text, token.end))
@@ -248,14 +263,74 @@ def _parameter_after(sql: str, tokens: list[Token], at: int) -> Token | None:
     return after if PARAMETER_NAME.fullmatch(sql[after.start : after.end + 1]) else None
 
 
+def _interval_after(sql: str, tokens: list[Token], at: int) -> tuple[str, int] | None:
+    """The text of `INTERVAL '5 minutes'`, `INTERVAL 5 MINUTES` or `INTERVAL '5' MINUTE`, and the index of the token after it."""
+    after = at + 1
+    sign = "-" if tokens[after : after + 1] and tokens[after].text == "-" else ""
+    after += len(sign)
+    if after >= len(tokens) or tokens[after].token_type.name not in ("STRING", "NUMBER"):
+        return None
+    is_text = _is_string(tokens[after])
+    text = sign + (_text_of(sql, tokens[after]) if is_text else tokens[after].text)
+    unit = tokens[after + 1].text.lower() if after + 1 < len(tokens) else ""
+    if unit in UNITS and not (tokens[after + 2 : after + 3] and tokens[after + 2].text.upper() == "TO"):
+        return f"{text} {unit}", after + 2
+    return (text, after + 1) if is_text and not sign and unit not in UNITS else None
+
+
+def _is_match(tokens: list[Token], at: int) -> bool:
+    """Whether `tokens[at]` is the function in `rlike(path, 'x')`, rather than the operator in `path RLIKE ('x')`."""
+    if tokens[at].text.lower() not in ("like", "ilike", "rlike", "regexp"):
+        return False
+    before = at - 1
+    while before >= 0 and tokens[before].text.upper() in ("NOT", "!"):
+        before -= 1
+    return before < 0 or (not _is_string(tokens[before]) and tokens[before].text.upper() in _BEFORE_OPERAND)
+
+
+_BEFORE_OPERAND = frozenset(
+    [
+        "(",
+        ",",
+        "=",
+        "==",
+        "<>",
+        "!=",
+        "<",
+        "<=",
+        ">",
+        ">=",
+        "<=>",
+        "+",
+        "-",
+        "*",
+        "/",
+        "%",
+        "||",
+        "AND",
+        "OR",
+        "WHERE",
+        "SELECT",
+        "HAVING",
+        "BY",
+        "WHEN",
+        "THEN",
+        "ELSE",
+        "CASE",
+        "DISTINCT",
+    ]
+)
+
+
 def _is_plain_trim(tokens: list[Token], at: int) -> bool:
     """Whether `tokens[at]` begins trim(…) with commas, rather than TRIM(BOTH … FROM …)."""
     depth = 0
     if tokens[at].text.lower() != "trim":
         return False
     for token in tokens[at + 1 :]:
-        depth += (token.text == "(") - (token.text == ")")
-        if depth == 1 and token.text.upper() == "FROM":
+        text = "" if _is_string(token) else token.text.upper()
+        depth += (text == "(") - (text == ")")
+        if depth == 1 and text == "FROM":
             return False
         if depth == 0:
             break
@@ -291,14 +366,14 @@ def _check_nesting(sql: str, tokens: list[Token]) -> None:
             depth += 1
         elif token.token_type in (TokenType.R_PAREN, TokenType.END, TokenType.R_BRACKET):
             depth -= 1
-        run = run + 1 if token.text.upper() in _PREFIXES else 0
+        run = run + 1 if token.text.upper() in _PREFIXES and not _is_string(token) else 0
         if max(depth, run) > NESTING_MAX:
             line, column = position(sql, token.start)
             reason = f"the query is nested more than {NESTING_MAX} levels deep"
             raise QueryError(reason, line=line, column=column, hint="split the expression up")
 
 
-def _unreadable(sql: str, error: Exception) -> QueryError:
+def _unreadable(sql: str) -> QueryError:
     offset, end = 0, len(sql)
     while offset < end:
         whole = _CLOSED.match(sql, offset)
@@ -307,20 +382,27 @@ def _unreadable(sql: str, error: Exception) -> QueryError:
             reason = f"the text or comment that starts here with {sql[offset]} has no end"
             return QueryError(reason, line=line, column=column, hint="close it")
         offset = whole.end()
-    return QueryError(" ".join(str(error).split())[:200], line=1, column=1, hint="check quotes and comments")
+    return QueryError("the text cannot be read as SQL", line=1, column=1, hint="check quotes and comments")
+
+
+_SYNTAX = (
+    ("Expecting )", "a closing parenthesis is missing"),
+    ("Expecting (", "an opening parenthesis is missing"),
+    ("Expected table name", "the name of a source is missing"),
+    ("Required keyword", "an expression is missing after it"),
+    ("Expected END after CASE", "CASE has no END"),
+    ("after CAST", "CAST takes a value and a type: CAST(x AS INT)"),
+)
+"""How sqlglot's descriptions begin or end, and what a user is told instead."""
 
 
 def _syntax(sql: str, error: Any) -> QueryError:
-    """sqlglot's first error, on one line."""
+    """The place of sqlglot's first error, in words of our own."""
     first = error.errors[0] if error.errors else {}
-    text = str(first.get("description") or error).partition("\n")[0]
-    text = re.sub(r" ?(for )?<class '[\w.]*?(\w+)'>\.?", r" \1\2", text)
-    text = re.sub(r" but got <Token .*", "", text)
-    text = re.sub(
-        r"Required keyword: '\w+' missing for (\w+)", r"an expression is missing in \1", text
-    ).strip()
+    said = str(first.get("description") or error)
+    reason = next((ours for theirs, ours in _SYNTAX if theirs in said), "this cannot stand here")
     found = " ".join(str(first.get("highlight") or "").replace(CALL_MARK, "").split())[:60]
     line = int(first.get("line") or 0)
     column = max(1, int(first.get("col") or 0) - len(str(first.get("highlight") or "")) + 1) if line else 0
-    reason = f"syntax error{f' at {found!r}' if found else ''}: {text}"
+    reason = f"syntax error{f' at {found!r}' if found else ''}: {reason}"
     return QueryError(reason, line=line, column=column, hint="one SELECT … FROM … GROUP BY … is expected")

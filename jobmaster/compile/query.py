@@ -1,6 +1,6 @@
 """The compiler: Spark SQL in, a `Plan` out, on the submitting side. Agents never see SQL.
 
-    text -> parse (sqlglot's tree, with places) -> select (clause by clause) -> Plan
+    text -> parse (sqlglot's tree, with places) -> select (clause by clause) -> Plan, or lines -> RowPlan
                 scopes (names over lines, over groups) -> scalar, functions (typed expressions)
                 types (implicit casts), aggregates (accumulators, families), window
 
@@ -11,15 +11,21 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 from elf.errors import InternalError, QueryError
 from elf.jobmaster.plan import codec as plans
-from elf.jobmaster.plan.plan import Plan
+from elf.jobmaster.plan.plan import Plan, RowPlan
 from elf.jobmaster.values.sql_types import STRING, SqlType
 
+if TYPE_CHECKING:
+    from elf.jobmaster.compile.given import Given
+    from elf.jobmaster.compile.parse import Node
+
+AnyPlan = TypeVar("AnyPlan", Plan, "Plan | RowPlan")
 SQL_BYTES_MAX = 64 * 1024
 CHILD_SECONDS_MAX = 30
 
@@ -35,15 +41,43 @@ def compile(
 
     Raises QueryError with line, column, reason and a hint for a query that cannot run.
     """
+    from elf.jobmaster.compile.select import Select
+
+    def plan_of(statement: Node, given: Given) -> Plan:
+        return Select(sql, statement, sources, given).plan()
+
+    return _checked(sql, plan_of, values or {}, defaults or {})
+
+
+def compile_for_run(
+    sql: str, sources: Mapping[str, Mapping[str, SqlType]], values: Mapping[str, str] | None = None
+) -> Plan | RowPlan:
+    """As `compile`, for a run over files: a query without groups gives lines, and with one source FROM may be left out."""
+    from elf.jobmaster.compile.lines import RunSelect
+
+    def plan_of(statement: Node, given: Given) -> Plan | RowPlan:
+        select = RunSelect(sql, statement, sources, given)
+        return select.row_plan() if select.is_of_lines else select.plan()
+
+    return _checked(sql, plan_of, values or {}, {})
+
+
+def _checked(
+    sql: str,
+    plan_of: Callable[[Node, Given], AnyPlan],
+    values: Mapping[str, str],
+    defaults: Mapping[str, str],
+) -> AnyPlan:
     from elf.jobmaster.plan.check import problem as problem_of
+    from elf.jobmaster.plan.check import row_problem
 
     _check_text(sql)
     try:
-        plan = _compiled(sql, sources, values or {}, defaults or {})
+        plan = _compiled(sql, plan_of, values, defaults)
     except RecursionError:
         raise QueryError("the query is nested too deeply", hint="split the expression up") from None
-    problem = problem_of(plan)
-    if not problem and len(plans.encode(plan)) > plans.PLAN_BYTES_MAX:
+    problem = problem_of(plan) if isinstance(plan, Plan) else row_problem(plan)
+    if not problem and len(plans.encode_any(plan)) > plans.PLAN_BYTES_MAX:
         problem = "the plan of the query is too large"
     if problem:
         raise QueryError(problem, hint="make the query smaller")
@@ -52,13 +86,12 @@ def compile(
 
 def _compiled(
     sql: str,
-    sources: Mapping[str, Mapping[str, SqlType]],
+    plan_of: Callable[[Node, Given], AnyPlan],
     values: Mapping[str, str],
     defaults: Mapping[str, str],
-) -> Plan:
+) -> AnyPlan:
     from elf.jobmaster.compile.given import Given, with_ints
     from elf.jobmaster.compile.parse import parse
-    from elf.jobmaster.compile.select import Select
     from elf.jobmaster.plan.parameters import literal, unknown
 
     texts = {**defaults, **values}
@@ -68,7 +101,7 @@ def _compiled(
     except ValueError as error:
         raise QueryError(str(error)) from None
     given = Given(texts)
-    plan = Select(sql, parse(sql), sources, given).plan()
+    plan = plan_of(parse(sql), given)
     for name in values:
         if name not in given.seen:
             raise QueryError(unknown(name, given.seen))
@@ -76,11 +109,11 @@ def _compiled(
     if types is None:
         return plan
     try:
-        return Select(sql, parse(sql), sources, Given(texts, types)).plan()
+        return plan_of(parse(sql), Given(texts, types))
     except QueryError:
         if (ints := with_ints(plan, types)) == types:
             raise
-    return Select(sql, parse(sql), sources, Given(texts, ints)).plan()
+    return plan_of(parse(sql), Given(texts, ints))
 
 
 def _check_text(sql: str) -> None:

@@ -11,11 +11,15 @@ from collections.abc import Callable
 from difflib import get_close_matches
 from typing import Any, NoReturn
 
-from elf.jobmaster.compile import functions, types
+from elf.jobmaster.compile import functions, times, types
+from elf.jobmaster.compile.constants import text
 from elf.jobmaster.compile.functions import BUILD, INSTEAD
+from elf.jobmaster.compile.interval import read_interval
+from elf.jobmaster.compile.interval import shown as interval_shown
 from elf.jobmaster.compile.literals import Term, number, type_named
-from elf.jobmaster.compile.names import Names
-from elf.jobmaster.compile.parse import PARAMETER_MARK, Node, called, parameter_name, source_of
+from elf.jobmaster.compile.names import Names, dotted
+from elf.jobmaster.compile.parse import INTERVAL, PARAMETER_MARK, Node, called, parameter_name, source_of
+from elf.jobmaster.compile.times import OF_UNIT
 from elf.jobmaster.compile.types import Mismatch, call
 from elf.jobmaster.plan import check
 from elf.jobmaster.plan.plan import Call, Expression, Literal
@@ -31,7 +35,12 @@ SYNONYMS = {
     "percentile_approx": "approx_percentile",
 }
 """Further SQL names of aggregates."""
-AGGREGATES = check.AGGREGATES - {"count_distinct"} | {"count_if", *SYNONYMS}
+BY_TIME = {
+    **dict.fromkeys(("first", "first_value", "any_value"), "min_by"),
+    **dict.fromkeys(("last", "last_value"), "max_by"),
+}
+"""Aggregates that take the value of the earliest or the latest line."""
+AGGREGATES = check.AGGREGATES - {"count_distinct"} | {"count_if", *SYNONYMS, *BY_TIME}
 """All SQL names of aggregates: `count(DISTINCT x)` has none of its own, `count_if` is a count with a filter."""
 _BINARY = {
     "Add": "+",
@@ -58,10 +67,9 @@ _REFUSED = {
     ),
     "Star": ("* cannot be used here", "name the columns, or use count(*)"),
     "Interval": (
-        "intervals are not values here",
-        "compare unix_timestamp(time) with a number, or time with a TIMESTAMP",
+        "an interval is only added to a timestamp, or taken from it",
+        "time + INTERVAL '5 minutes'; timestampdiff(SECOND, a, b) is the time between two",
     ),
-    "Bracket": ("x[n] is not supported", "compute each percentile with its own approx_percentile(x, 0.99)"),
     "Extract": ("EXTRACT is not supported", "use hour(time), minute(time), dayofweek(time)"),
     "WithinGroup": ("WITHIN GROUP is not supported", "use approx_percentile(x, fraction)"),
     "Distinct": ("DISTINCT is not supported here", "count(DISTINCT x) counts the different values"),
@@ -69,6 +77,7 @@ _REFUSED = {
     "Cube": ("GROUP BY CUBE is not supported", "start one job for each grouping"),
     "GroupingSets": ("GROUP BY GROUPING SETS is not supported", "start one job for each grouping"),
     "Placeholder": ("this is not a parameter", "write :name, without a space"),
+    "Parameter": ("@ and $ stand for nothing here", "a parameter is written :name"),
     "Lambda": ("lambda functions are not supported", ""),
     "CurrentTimestamp": ("the present time is not available", "write the time as a constant"),
     "CurrentDate": ("the present time is not available", "write the time as a constant"),
@@ -76,6 +85,7 @@ _REFUSED = {
 }
 
 
+_COUNTING = ("element_at", "try_element_at", "get")
 _COMMON = frozenset(("this", "expression", "expressions", "is_string"))
 _ARGUMENTS = {
     "Between": frozenset(("this", "low", "high")),
@@ -108,8 +118,8 @@ class Translator(ABC):
         """A column, with or without the name of its source before it."""
 
     @abstractmethod
-    def aggregate(self, node: Node, name: str, condition: Node | None) -> Term:
-        """A call of an aggregate. `condition`: the condition of its FILTER."""
+    def aggregate(self, node: Node, name: str, condition: Node | None, skip_nulls: bool = False) -> Term:
+        """A call of an aggregate. `condition`: the condition of its FILTER. skip_nulls: it ends with IGNORE NULLS."""
 
     @abstractmethod
     def window(self, node: Node) -> Term:
@@ -140,11 +150,52 @@ class Translator(ABC):
         self.fail(node, reason or f"this is not supported: {source_of(self.names.sql, node)}", hint)
 
     def _binary(self, node: Node, function: str) -> Term:
+        if function in ("+", "-"):
+            moved = self._moved(node, function)
+            if moved is not None:
+                return moved
         left, right = self.term(node.this), self.term(node.expression)
         build = types.arithmetic if function in ("+", "-", "*", "/", "%", "div") else types.comparison
         shown = f"(NOT ({left.name} = {right.name}))" if function == "<>" else ""
         name = shown or f"({left.name} {function} {right.name})"
         return Term(build(function, left.expression, right.expression), name)
+
+    def _moved(self, node: Node, function: str) -> Term | None:
+        """`time + INTERVAL '5 minutes'`, `time - INTERVAL …`, `INTERVAL … + time`."""
+        left, right = node.this, node.expression
+        at, moved = (right, left) if called(right) == INTERVAL else (left, right)
+        if called(at) != INTERVAL or (at is left and function == "-"):
+            return None
+        interval, time = read_interval(str(at.expressions[0].this)), self.term(moved)
+        shown = f"{time.name} {function} {interval_shown(interval)}"
+        return Term(times.moved(time.expression, interval, function), shown)
+
+    def _bracket(self, node: Node) -> Term:
+        """`split(…)[n]`."""
+        parts = [self.term(part) for part in (node.this, *node.expressions)]
+        if len(parts) != 2:
+            self.fail(node, "[n] takes one number", "split(path, '/')[1]")
+        built = functions.element(parts[0].expression, parts[1].expression, counted_from=0)
+        return Term(built, f"{parts[0].name}[{parts[1].name}]")
+
+    def _arguments(self, node: Node, name: str) -> list[Term]:
+        """The arguments of a call; in timestampadd(MINUTE, …) the first is the name of a unit."""
+        first, *rest = node.expressions or [None]
+        if name not in OF_UNIT or len(rest) != 2:
+            return [self.term(argument) for argument in node.expressions]
+        unit = first.name if type(first).__name__ in ("Column", "Var") else ""
+        if not unit:
+            self.fail(first, f"{name} takes the name of a unit first", f"{name}(MINUTE, …)")
+        return [Term(times.unit_named(unit), unit), *(self.term(argument) for argument in rest)]
+
+    def _check_split(self, node: Node) -> None:
+        """An array is no value of its own: it is counted into at once."""
+        outer = node.parent
+        while type(outer).__name__ == "Paren":
+            outer = outer.parent
+        if type(outer).__name__ != "Bracket" and called(outer).lower() not in _COUNTING:
+            hint = "split(x, '/')[0] is the first part, element_at(split(x, '/'), -1) the last"
+            self.fail(node, "split makes an array, which cannot be a value here", hint)
 
     def _distinct_from(self, node: Node) -> Term:
         return self._negated(self._binary(node, "<=>"))
@@ -204,6 +255,8 @@ class Translator(ABC):
     def _in(self, node: Node) -> Term:
         if node.args.get("query") or node.args.get("unnest") or node.args.get("field"):
             self.fail(node, "IN takes a list of values", "subqueries are not supported")
+        if not node.expressions:
+            self.fail(node, "IN takes a list of values", "status IN (200, 404)")
         terms = [self.term(part) for part in [node.this, *node.expressions]]
         names = ", ".join(term.name for term in terms[1:])
         operands = types.unified([term.expression for term in terms])
@@ -226,7 +279,7 @@ class Translator(ABC):
     def _escape(self, node: Node) -> Term:
         if type(node.this).__name__ not in ("Like", "ILike"):
             self.fail(node, "ESCAPE belongs to LIKE and ILIKE")
-        literal = functions.text(self.term(node.expression).expression, "escape character")
+        literal = text(self.term(node.expression).expression, "escape character")
         return self._like(node.this, str(literal.value))
 
     def _rlike(self, node: Node) -> Term:
@@ -270,7 +323,7 @@ class Translator(ABC):
         target, inner = type_named(node.args["to"]), self.term(node.this)
         value, trying = inner.expression, bool(node.args.get("safe"))
         name = f"{'TRY_CAST' if trying else 'CAST'}({inner.name} AS {str(target).upper()})"
-        if isinstance(value, Literal) and value.type == STRING and target == TIMESTAMP:
+        if isinstance(value, Literal) and value.type == STRING and target == TIMESTAMP and not trying:
             stamp = types.timestamp(value)
             if type(node).__name__ == "Cast" and isinstance(stamp, Literal):  # TIMESTAMP '…'
                 name = f"TIMESTAMP '{timestamp_text(int(stamp.value or 0))}'"
@@ -303,12 +356,19 @@ class Translator(ABC):
             )
         if name == "window":
             return self.window(node)
+        if name == INTERVAL:
+            self.fail(node, *_REFUSED["Interval"])
         function = SQL_FUNCTIONS.get(name)
         if function is None:
             self._unknown(node, name)
         if not function.fewest <= len(node.expressions) <= function.most:
             self.fail(node, f"{name} takes {_counted(function)}, not {len(node.expressions)}")
-        terms = [self.term(argument) for argument in node.expressions]
+        if name == "split":
+            self._check_split(node)
+        try:
+            terms = self._arguments(node, name)
+        except Mismatch as error:
+            self.fail(node, named(name, error.reason), error.hint)
         shown = [*(term.name for term in terms), *function.defaults[len(terms) :]]
         title = function.titles.get(len(terms), function.title).format(
             *shown, name=name, upper=name.upper(), arguments=", ".join(shown)
@@ -319,13 +379,22 @@ class Translator(ABC):
             self.fail(node, named(name, error.reason), error.hint)
 
     def _unknown(self, node: Node, name: str) -> NoReturn:
-        near = get_close_matches(name, [*SQL_FUNCTIONS, *AGGREGATES], n=1)
+        near = get_close_matches(name, [*SQL_FUNCTIONS, *AGGREGATES], n=1, cutoff=0.75)
         hint = INSTEAD.get(name) or (
-            f"did you mean {near[0]}?" if near else "see the list of functions in docs/query.md"
+            f"did you mean {near[0]}?" if near else "`elf functions` lists those that are"
         )
         self.fail(node, f"the function {name} is not supported", hint)
 
+    def _ignoring(self, node: Node, condition: Node | None = None) -> Term:
+        """`first(x) IGNORE NULLS`."""
+        name = called(node.this).lower()
+        if name not in BY_TIME:
+            self.fail(node, "IGNORE NULLS belongs to first and last", "other aggregates leave NULLs out")
+        return self.aggregate(node.this, name, condition, skip_nulls=True)
+
     def _filtered(self, node: Node) -> Term:
+        if type(node.this).__name__ == "IgnoreNulls":
+            return self._ignoring(node.this, node.expression.this)
         if type(node.this).__name__ != "Anonymous":
             self.fail(node, "FILTER belongs to an aggregate")
         return self._call(node.this, node.expression.this)
@@ -339,7 +408,9 @@ class Translator(ABC):
         return Term(Literal(bool(node.this), BOOLEAN), str(bool(node.this)).lower())
 
     def _window_field(self, node: Node) -> Term:
-        """`window(time, '…').start`."""
+        """`window(time, '…').start`; or a name of more parts than a column of a table has in SQL."""
+        if dotted(node):
+            return self.column(node)
         inner, field = self.term(node.this), node.expression.name.lower()
         return self.field(node, inner, field)
 
@@ -379,10 +450,12 @@ _NODES: dict[str, Callable[[Translator, Any], Term]] = {
     "Trim": Translator._trim,
     "Anonymous": Translator._call,
     "Filter": Translator._filtered,
+    "IgnoreNulls": lambda self, node: self._ignoring(node),
     "Literal": Translator._literal,
     "NullSafeNEQ": Translator._distinct_from,
     "Boolean": Translator._boolean,
     "Null": lambda self, node: Term(Literal(None, NULL), "NULL"),
     "Column": lambda self, node: self.column(node),
     "Dot": Translator._window_field,
+    "Bracket": Translator._bracket,
 }

@@ -1,4 +1,5 @@
-"""Names in each clause: over lines (WHERE, GROUP BY, aggregates' arguments), over groups (SELECT, HAVING, ORDER BY).
+"""Names in each clause: over lines (WHERE, GROUP BY, aggregates' arguments), over groups (SELECT, HAVING, ORDER BY). SELECT and
+ORDER BY of a query without groups are over lines too.
 
 Expressions over groups are first translated over the source's columns and the aggregates (`#a0`, …); then every part that equals
 a GROUP BY expression is replaced by its key (`#k0`, …). A column that remains is not grouped, which is an error.
@@ -6,16 +7,16 @@ a GROUP BY expression is replaced by its key (`#k0`, …). A column that remains
 
 from __future__ import annotations
 
-from elf.jobmaster.compile import types
-from elf.jobmaster.compile.aggregates import FRACTIONS_MAX, fraction
+from elf.jobmaster.compile import functions, types
+from elf.jobmaster.compile.aggregates import FRACTIONS_MAX, both, fraction
 from elf.jobmaster.compile.literals import Term
-from elf.jobmaster.compile.names import WINDOW_COLUMN, WINDOW_FIELDS, Names
+from elf.jobmaster.compile.names import WINDOW_COLUMN, WINDOW_FIELDS, Names, dotted
 from elf.jobmaster.compile.parse import CALL_MARK, Node
-from elf.jobmaster.compile.scalar import SYNONYMS, Translator, named
+from elf.jobmaster.compile.scalar import BY_TIME, SYNONYMS, Translator, named
 from elf.jobmaster.compile.types import Mismatch
 from elf.jobmaster.compile.window import window_of
 from elf.jobmaster.plan.plan import Call, Column, Expression, Literal
-from elf.jobmaster.values.sql_types import WINDOW
+from elf.jobmaster.values.sql_types import TIMESTAMP, WINDOW
 
 _GROUP_HINT = "GROUP BY it, or put it into an aggregate"
 
@@ -26,7 +27,7 @@ class Rows(Translator):
     def column(self, node: Node) -> Term:
         return self.names.source_column(node)
 
-    def aggregate(self, node: Node, name: str, condition: Node | None) -> Term:
+    def aggregate(self, node: Node, name: str, condition: Node | None, skip_nulls: bool = False) -> Term:
         if self.clause == "an aggregate":
             self.fail(node, "an aggregate within an aggregate is not supported", "use one of the two")
         hint = "HAVING filters by aggregates" if self.clause == "WHERE" else "aggregates belong to SELECT"
@@ -36,6 +37,16 @@ class Rows(Translator):
         self.fail(
             node, f"window(…) cannot be in {self.clause}", "it belongs to GROUP BY, as one of its items"
         )
+
+
+class Lines(Rows):
+    """SELECT and ORDER BY of a query whose rows are lines: as `Rows`, and with the aliases of SELECT."""
+
+    def column(self, node: Node) -> Term:
+        alias = None if node.args.get("table") else self.names.aliases.get(node.name.lower())
+        if alias is not None and (self.clause == "ORDER BY" or node.name.lower() not in self.names.columns):
+            return Term(alias.expression, node.name)
+        return self.names.source_column(node)
 
 
 class Groups(Translator):
@@ -69,7 +80,7 @@ class Groups(Translator):
         field = names.window_field(node)
         if field is not None:
             return field
-        alias = None if node.args.get("table") else names.aliases.get(name)
+        alias = names.aliases.get(name) if len(dotted(node)) == 1 else None
         if alias is not None and self._prefers_alias(name):
             return Term(alias.expression, node.name)
         term = names.source_column(node)
@@ -94,13 +105,13 @@ class Groups(Translator):
             self.fail(node, f"there is no field {field} in a {inner.type}", "a window has start and end")
         return Term(WINDOW_FIELDS[field], field)
 
-    def aggregate(self, node: Node, name: str, condition: Node | None) -> Term:
+    def aggregate(self, node: Node, name: str, condition: Node | None, skip_nulls: bool = False) -> Term:
         try:
-            return self._aggregated(node, name, condition)
+            return self._aggregated(node, name, condition, skip_nulls)
         except Mismatch as error:
             self.fail(node, named(name, error.reason), error.hint)
 
-    def _aggregated(self, node: Node, name: str, condition: Node | None) -> Term:
+    def _aggregated(self, node: Node, name: str, condition: Node | None, skip_nulls: bool) -> Term:
         parts, distinct = list(node.expressions), False
         if len(parts) == 1 and type(parts[0]).__name__ == "Distinct":
             parts, distinct = list(parts[0].expressions), True
@@ -115,10 +126,38 @@ class Groups(Translator):
         shown = ", ".join(t.name for t in terms) if terms else "1"
         if SYNONYMS.get(name, name) == "approx_percentile":
             column, shown = self._percentile(node, parts, where.expression if where else None)
+        elif name in BY_TIME:
+            column = self._by_time(node, name, terms, distinct, where, skip_nulls)
+            shown = terms[0].name
+        elif name in ("min_by", "max_by"):
+            if len(terms) != 2 or distinct:
+                self.fail(node, f"{name} takes 2 arguments", f"{name}(path, request_time)")
+            value, by = (term.expression for term in terms)
+            column = self.names.aggregates.extreme_by(name, value, by, where.expression if where else None)
         else:
             values = [term.expression for term in terms]
             column = self._plain(node, name, values, distinct, where.expression if where else None)
         return Term(column, f"{name}({'DISTINCT ' if distinct else ''}{shown}){filtered}")
+
+    def _by_time(
+        self, node: Node, name: str, terms: list[Term], distinct: bool, where: Term | None, skip_nulls: bool
+    ) -> Column:
+        """first and last: the value of the earliest or latest line by event time."""
+        if not 1 <= len(terms) <= 2 or distinct:
+            self.fail(node, f"{name} takes 1 argument, or true after it to leave out NULLs")
+        value, condition = terms[0].expression, where.expression if where else None
+        if len(terms) == 2:
+            flag = terms[1].expression
+            if not isinstance(flag, Literal) or not isinstance(flag.value, bool) or flag.parameter:
+                self.fail(node, f"{name}: the second argument is true or false", f"{name}(x, true)")
+            skip_nulls = flag.value
+        if skip_nulls:
+            condition = both(condition, types.call("not", functions.is_null(value)))
+        time = self.names.columns.get("time")
+        if time is None or time.type != TIMESTAMP:
+            self.fail(node, f"{name} needs the event time, the column time", "max_by(x, y)")
+        self.names.used[time.name] = time
+        return self.names.aggregates.extreme_by(BY_TIME[name], value, time, condition)
 
     def _condition(self, condition: Node | None) -> Term | None:
         if condition is None:
@@ -156,6 +195,8 @@ class Groups(Translator):
             return add.approx_count_distinct(value, where)
         if name in ("min", "max"):
             return add.extreme(name, value, where)
+        if name == "mode":
+            return add.mode(value, where)
         function = SYNONYMS.get(name, name)
         if function in ("sum", "avg"):
             return add.sum(function, value, where)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from decimal import Decimal
+from math import isnan
 
 from elf.jobmaster.plan import parameters, signatures
 from elf.jobmaster.plan.plan import Call, Expression, Literal
@@ -120,7 +121,9 @@ def _folded(literal: Literal, target: SqlType) -> Literal | None:
         return Literal(None, target) if target.kind in signatures.SCALARS else None
     if isinstance(value, str):
         read = _READERS[target.kind](value, target) if target.kind in _READERS else None
-        return None if read is None else Literal(read, target)
+        # NaN stays a cast: as a literal it would differ from itself, and so from the same text in GROUP BY.
+        is_nan = isinstance(read, float) and isnan(read)
+        return None if read is None or is_nan else Literal(read, target)
     if not source.is_numeric or isinstance(value, bool) or source.kind is Kind.DOUBLE:
         return None
     scale = source.scale if source.kind is Kind.DECIMAL else 0

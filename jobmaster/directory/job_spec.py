@@ -172,7 +172,8 @@ def is_another_trial(spec: JobSpec, known: JobSpec) -> bool:
 
 
 class SourceColumns(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Columns that a source has beyond the canonical ones: each type, as text, and the names of the columns of that type."""
+    """Columns that a source has beyond the canonical ones: each type, as text, and the names of the columns of that type.
+    lateness_us: how long after their time its lines may come, by the formats of its logs; 0: not known."""
 
     source: Name
     types: Annotated[
@@ -185,6 +186,7 @@ class SourceColumns(msgspec.Struct, frozen=True, array_like=True, gc=False):
         ],
         Meta(max_length=COLUMN_TYPES_MAX),
     ]
+    lateness_us: Number = 0
 
 
 FEATURES_BYTES_MAX = 4096

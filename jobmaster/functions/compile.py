@@ -27,8 +27,12 @@ VECTOR_BUILD: dict[str, Build] = {
 
 check_registered(SIGNATURES, {*VECTOR_BUILD, *text.TEXT, *text.MEASURE}, "jobmaster/functions")
 
-LAZY = frozenset({"and", "or", "<=>", "is_null", "in", "case", "coalesce"})
+LAZY = frozenset({"and", "or", "<=>", "is_null", "in", "case", "coalesce", "least", "greatest", "concat_ws"})
 """Functions whose result may be other than NULL although an operand is NULL."""
+NAMED = frozenset(
+    {"date_trunc", *("timestampadd", "timestampdiff", "from_utc_timestamp", "to_utc_timestamp")}
+)
+"""Functions whose only text is a name, of a unit or a zone, and no operand."""
 
 
 def columns_of(expression: Expression) -> dict[str, Column]:
@@ -50,8 +54,8 @@ def _is_text(expression: Expression) -> bool:
 
 
 def _reads_text(call: Call) -> bool:
-    """Whether an operand is text (the unit of date_trunc is a name, not an operand)."""
-    return call.function != "date_trunc" and any(map(_is_text, call.arguments))
+    """Whether an operand is text."""
+    return call.function not in NAMED and any(map(_is_text, call.arguments))
 
 
 def compile_block(expression: Call, results: Results, compile: Compile) -> Program:

@@ -7,12 +7,14 @@ only a block that may overflow is checked row by row.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 from typing import Any
 
 import numpy as np
 
 from elf.jobmaster.functions.decimal import DECIMAL_BUILD
 from elf.jobmaster.functions.frame import Array, Build, Compile, Frame, Mask, Program, both, bounds, settle
+from elf.jobmaster.functions.logic import compare_values
 from elf.jobmaster.plan.plan import Call, Literal
 from elf.jobmaster.values.sql_types import Kind
 from elf.jobmaster.values.vector import Vector
@@ -215,7 +217,47 @@ def round_integers(values: Array, zeros: int, kind: Kind) -> Checked:
     return np.where(lost, 0, out).astype(np.int64), lost if lost.any() else None
 
 
+def width_bucket(call: Call, compile: Compile) -> Program:
+    """The bucket of a value among n of equal width from `low` to `high`: 0 below, n + 1 above. `low` may be the larger."""
+    parts = [compile(argument) for argument in call.arguments]
+
+    def run(frame: Frame) -> Vector:
+        vectors = [part(frame) for part in parts]
+        value, first, last, count = (vector.values for vector in vectors)
+        void = (count <= 0) | (count == 2**63 - 1) | np.isnan(value) | (first == last)
+        void = void | ~np.isfinite(first) | ~np.isfinite(last)
+        rising = first < last
+        gone = np.where(rising, value - first, first - value)
+        width = np.where(rising, last - first, first - last)
+        share = np.clip(count.astype(np.float64) * gone / width, -(2.0**62), 2.0**62)
+        inner = np.nan_to_num(share).astype(np.int64) + 1
+        beyond = np.where(rising, value >= last, value <= last)
+        out = np.where(gone < 0, 0, np.where(beyond, np.where(void, 0, count) + 1, inner))
+        valid = reduce(both, (vector.valid for vector in vectors))
+        return settle(frame, call.type, out, valid, void=void)
+
+    return run
+
+
+def extreme(call: Call, compile: Compile) -> Program:
+    """least and greatest: of the values that are not NULL; of equal ones the first."""
+    parts = [compile(argument) for argument in call.arguments]
+    better, kind = "<" if call.function == "least" else ">", call.type.kind
+
+    def run(frame: Frame) -> Vector:
+        best, *rest = [part(frame) for part in parts]
+        for other in rest:
+            known, new = best.is_valid(), other.is_valid()
+            wins = new & (~known | compare_values(better, kind, other.values, best.values))
+            best = Vector(call.type, np.where(wins, other.values, best.values), known | new)
+        return best
+
+    return run
+
+
 BUILD: dict[str, Build] = {
+    "width_bucket": width_bucket,
+    **dict.fromkeys(("least", "greatest"), extreme),
     **dict.fromkeys(("+", "-", "*"), arithmetic),
     **dict.fromkeys(("/", "%", "div"), division),
     **dict.fromkeys(("negate", "abs"), sign),

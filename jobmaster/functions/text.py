@@ -12,12 +12,14 @@ from typing import Any
 import numpy as np
 
 from elf.cbt._strings import Strings
+from elf.jobmaster.functions import coding
 from elf.jobmaster.functions.frame import Compile, Frame, Program, TextList, Texts, both, from_list, settle
 from elf.jobmaster.functions.logic import COMPARE
 from elf.jobmaster.plan import patterns
 from elf.jobmaster.plan.plan import Call, Column, Expression, Literal
 from elf.jobmaster.values._text import lengths, match
 from elf.jobmaster.values.conversion import FROM_TEXT, TO_TEXT, TRY_FROM_TEXT, TRY_TO_TEXT
+from elf.jobmaster.values.date_pattern import formatter
 from elf.jobmaster.values.sql_types import BOOLEAN, Kind, SqlType
 from elf.jobmaster.values.vector import Vector
 
@@ -50,6 +52,43 @@ def replace(search: str, replacement: str = "") -> Callable[[str], str]:
     return lambda text: text.replace(search, replacement) if search else text
 
 
+def substring_index(delimiter: str, count: int) -> Callable[[str], str]:
+    """Before the count-th delimiter, or after it counted from the end. Delimiters may overlap, as in Spark."""
+
+    def before(text: str) -> str:
+        at = -1
+        for _ in range(count):
+            at = text.find(delimiter, at + 1)
+            if at < 0:
+                return text
+        return text[:at]
+
+    def after(text: str) -> str:
+        end = len(text) + 1
+        for _ in range(-count):
+            end = text.rfind(delimiter, 0, end - 1)
+            if end < 0:
+                return text
+            end += len(delimiter)
+        return text[end:]
+
+    if not delimiter or not count:
+        return lambda text: ""
+    return before if count > 0 else after
+
+
+def split_element(pattern: str, limit: int, number: int) -> Callable[[str], str | None]:
+    """The part of that number, from the end if it is negative; None if there is none."""
+    split = patterns.split(pattern, limit)
+
+    def run(text: str) -> str | None:
+        parts = split(text)
+        at = number - 1 if number > 0 else len(parts) + number
+        return parts[at] if 0 <= at < len(parts) else None
+
+    return run
+
+
 def trim(characters: str = " ") -> Callable[[str], str]:
     return lambda text: text.strip(characters) if characters else text
 
@@ -70,6 +109,13 @@ def _parse_url(part: str, key: str | None = None) -> Callable[[str], str | None]
 
 
 WITH_LITERALS: dict[str, Callable[..., Callable[[str], Any]]] = {
+    "md5": coding.md5,
+    "sha1": coding.sha1,
+    "sha2": coding.sha2,
+    "crc32": coding.crc32,
+    "url_decode": lambda: coding.url_decode,
+    "substring_index": substring_index,
+    "split_element": split_element,
     "lower": lambda: str.lower,
     "upper": lambda: str.upper,
     "length": lambda: len,
@@ -207,6 +253,36 @@ def _concat(call: Call, compile: Compile, texts: CompileTexts) -> Texts:
     return run
 
 
+def _concat_ws(call: Call, compile: Compile, texts: CompileTexts) -> Texts:
+    parts = [texts(argument) for argument in call.arguments]
+
+    def run(frame: Frame) -> list[str | None]:
+        rows = zip(*_rows(frame, [part(frame) for part in parts]), strict=True)
+        return [
+            None if between is None else between.join(value for value in row if value is not None)
+            for between, *row in rows
+        ]
+
+    return run
+
+
+def _extreme(call: Call, compile: Compile, texts: CompileTexts) -> Texts:
+    parts = [texts(argument) for argument in call.arguments]
+    best = min if call.function == "least" else max
+
+    def run(frame: Frame) -> list[str | None]:
+        rows = zip(*_rows(frame, [part(frame) for part in parts]), strict=True)
+        return [best((value for value in row if value is not None), default=None) for row in rows]
+
+    return run
+
+
+def _date_format(call: Call, compile: Compile, texts: CompileTexts) -> Texts:
+    times = compile(call.arguments[0])
+    written = formatter(*_literals(call.arguments[1:], call.function))
+    return lambda frame: [None if time is None else written(time) for time in times(frame).to_python()]
+
+
 def _case(call: Call, compile: Compile, texts: CompileTexts) -> Texts:
     conditions = [compile(argument) for argument in call.arguments[:-1:2]]
     results = [texts(argument) for argument in (*call.arguments[1:-1:2], call.arguments[-1])]
@@ -329,6 +405,10 @@ def _member(call: Call, compile: Compile, texts: CompileTexts) -> Program:
 TEXT: dict[str, BuildTexts] = {
     **dict.fromkeys(("lower", "upper", "trim", "ltrim", "rtrim", "split_part", "replace"), _mapped),
     **dict.fromkeys(("regexp_extract", "regexp_replace", "parse_url"), _mapped),
+    **dict.fromkeys(("md5", "sha1", "sha2", "url_decode", "substring_index", "split_element"), _mapped),
+    **dict.fromkeys(("least", "greatest"), _extreme),
+    "concat_ws": _concat_ws,
+    "date_format": _date_format,
     **dict.fromkeys(("cast", "try_cast"), _cast_to_text),
     "substring": _substring,
     "concat": _concat,
@@ -339,7 +419,7 @@ TEXT: dict[str, BuildTexts] = {
 
 MEASURE: dict[str, BuildMeasure] = {
     **dict.fromkeys(COMPARE, _compare),
-    **dict.fromkeys(("ilike", "rlike"), _measured),
+    **dict.fromkeys(("ilike", "rlike", "crc32"), _measured),
     **dict.fromkeys(("cast", "try_cast"), _cast_from_text),
     "<=>": _same,
     "is_null": _is_null,

@@ -21,6 +21,7 @@ from elf.jobmaster.plan.plan import (
     Literal,
     Plan,
     Reduce,
+    RowPlan,
     WindowSpec,
 )
 from elf.jobmaster.values.sql_types import (
@@ -28,6 +29,7 @@ from elf.jobmaster.values.sql_types import (
     BOOLEAN,
     DOUBLE,
     INT,
+    STRING,
     TIMESTAMP,
     WINDOW,
     Kind,
@@ -64,13 +66,18 @@ _REDUCES = {
     "count_distinct": (),
     "approx_count_distinct": (),
     "approx_percentile": (Reduce.COUNT, Reduce.MIN, Reduce.MAX),
+    **dict.fromkeys(("min_by", "max_by", "mode"), ()),
 }
 AGGREGATES = frozenset(_REDUCES)
 _FAMILIES = {
     "count_distinct": (FamilyKind.DISTINCT,),
     "approx_count_distinct": (FamilyKind.REGISTERS,),
     "approx_percentile": (FamilyKind.BUCKETS,),
+    "min_by": (FamilyKind.MIN_BY,),
+    "max_by": (FamilyKind.MAX_BY,),
+    "mode": (FamilyKind.COUNTS,),
 }
+_OF_STRINGS = {"min": (FamilyKind.LEAST,), "max": (FamilyKind.GREATEST,)}
 _EXACT = (FamilyKind.EXACT_SUM, FamilyKind.EXACT_SUM_SQUARES)
 
 
@@ -78,6 +85,8 @@ def shape(function: str, type: SqlType) -> tuple[tuple[Reduce, ...], tuple[Famil
     """The accumulators and families that an aggregate over `type` reads, in the order of `Aggregate`; None if unknown."""
     if function not in _REDUCES:
         return None
+    if type == STRING and function in _OF_STRINGS:
+        return (), _OF_STRINGS[function]
     reduces, kinds = _REDUCES[function], _FAMILIES.get(function, ())
     if type == DOUBLE and Reduce.SUM in reduces:
         return reduces[:1], _EXACT[: len(reduces) - 1]
@@ -93,7 +102,7 @@ def aggregate_type(function: str, type: SqlType, many: bool = False) -> SqlType:
         return signatures.bounded(type.precision + more[0], type.scale + more[1])
     if function == "sum":
         return BIGINT if type.is_integer else DOUBLE
-    if function in ("min", "max", "approx_percentile"):
+    if function in ("min", "max", "min_by", "max_by", "mode", "approx_percentile"):
         return array(type) if many else type
     return DOUBLE
 
@@ -101,6 +110,8 @@ def aggregate_type(function: str, type: SqlType, many: bool = False) -> SqlType:
 def window_problem(window: WindowSpec) -> str:
     if window.size_us <= 0 or window.slide_us <= 0:
         return "a window's size and slide must be above zero"
+    if window.zone:
+        return "windows by the calendar of a time zone are of elf run only"
     if window.slide_us > window.size_us:
         return "the slide is longer than the window, so lines between windows would be lost"
     if window.size_us > SIZE_US_MAX:
@@ -127,6 +138,23 @@ def problem(plan: Plan) -> str:
         if wrong:
             return wrong
     return ""
+
+
+def row_problem(plan: RowPlan) -> str:
+    """As `problem`, of a plan whose rows are lines."""
+    if not 1 <= len(plan.select) <= LIST_MAX or len(plan.order) > 2 * LIST_MAX:
+        return f"the query selects {len(plan.select):,} columns; 1 to {LIST_MAX} are possible"
+    if len({output.name.lower() for output in plan.select}) < len(plan.select):
+        return "two outputs have the same name"
+    if plan.limit is not None and not 0 <= plan.limit < 2**31:
+        return f"LIMIT {plan.limit} is out of range"
+    if plan.where is not None and plan.where.type != BOOLEAN:
+        return "a condition is not boolean"
+    if any(output.type != output.expression.type for output in plan.select):
+        return "the type of an output differs from that of its expression"
+    expressions = [output.expression for output in plan.select] + [order.expression for order in plan.order]
+    walk = _Walk({column.name: column.type for column in plan.columns})
+    return walk.all(expressions if plan.where is None else [plan.where, *expressions])
 
 
 def _sizes(plan: Plan) -> str:
@@ -304,8 +332,14 @@ def _is_family(family: Family) -> bool:
     types = [value.type for value in family.inputs]
     if family.kind is FamilyKind.DISTINCT:
         return 1 <= len(types) <= LIST_MAX and all(_is_key(type) for type in types)
+    if family.kind in (FamilyKind.MIN_BY, FamilyKind.MAX_BY):
+        return len(types) == 2 and _is_key(types[0]) and fits_lane(types[1])
     if len(types) != 1:
         return False
+    if family.kind in (FamilyKind.LEAST, FamilyKind.GREATEST):
+        return types[0] == STRING
+    if family.kind is FamilyKind.COUNTS:
+        return _is_key(types[0])
     if family.kind is FamilyKind.REGISTERS:
         return True
     if family.kind is FamilyKind.BUCKETS:

@@ -10,15 +10,18 @@ from hashlib import blake2b
 import msgspec
 
 from elf.errors import PeerError
-from elf.jobmaster.plan.plan import Plan
+from elf.jobmaster.plan.plan import Plan, RowPlan
 
 MAGIC = b"ELFP\x01"
 """Begins every encoded plan; the last byte is the version of the encoding."""
+ROWS_MAGIC = b"ELFR\x01"
+"""Begins every encoded plan whose rows are lines. No peer sends one: it is in the cache of compiled queries only."""
 PLAN_BYTES_MAX = 4 << 20
 """Twice what 20,000 operations of about 100 bytes each take."""
 
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
 _decoder = msgspec.msgpack.Decoder(Plan)
+_row_decoder = msgspec.msgpack.Decoder(RowPlan)
 
 
 def encode(plan: Plan) -> bytes:
@@ -45,6 +48,27 @@ def decode(data: bytes) -> Plan:
         # The error may quote a text of the peer: one line of bounded length, without control characters.
         reason = str(error)[:200].encode("unicode_escape").decode()
         raise PeerError(f"a plan was refused: {reason}") from None
+    if wrong:
+        raise PeerError(f"a plan was refused: {wrong}")
+    return plan
+
+
+def encode_any(plan: Plan | RowPlan) -> bytes:
+    """As `encode`, also for a plan whose rows are lines."""
+    return encode(plan) if isinstance(plan, Plan) else ROWS_MAGIC + _encoder.encode(plan)
+
+
+def decode_any(data: bytes) -> Plan | RowPlan:
+    """As `decode`, also for what `encode_any` made of a plan whose rows are lines."""
+    if not data.startswith(ROWS_MAGIC):
+        return decode(data)
+    from elf.jobmaster.plan.check import row_problem
+
+    try:
+        plan = _row_decoder.decode(memoryview(data)[len(ROWS_MAGIC) :])
+        wrong = row_problem(plan)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise PeerError(f"a plan was refused: {type(error).__name__}") from None
     if wrong:
         raise PeerError(f"a plan was refused: {wrong}")
     return plan

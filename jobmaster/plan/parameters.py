@@ -18,7 +18,7 @@ import msgspec
 
 from elf.jobmaster.plan import patterns, signatures
 from elf.jobmaster.plan.check import VALUE_CHARS_MAX, problem
-from elf.jobmaster.plan.plan import Call, Column, Expression, Literal, Plan
+from elf.jobmaster.plan.plan import Call, Column, Expression, Literal, Plan, RowPlan
 from elf.jobmaster.values.conversion import timestamp_text, to_timestamp
 from elf.jobmaster.values.sql_types import BIGINT, BOOLEAN, DOUBLE, INT, MICROS, STRING, Kind, SqlType
 
@@ -30,12 +30,12 @@ _NUMBER = re.compile(_POINT.pattern + r"(?:[eE][+-]?[0-9]{1,3})?")
 _TRUTH = {"true": True, "false": False}
 
 
-def parameters(plan: Plan) -> dict[str, Literal]:
+def parameters(plan: Plan | RowPlan) -> dict[str, Literal]:
     """The plan's parameters by name, sorted. O(nodes)."""
     return dict(sorted((each.parameter, each) for each in named(plan)))
 
 
-def named(plan: Plan) -> Iterator[Literal]:
+def named(plan: Plan | RowPlan) -> Iterator[Literal]:
     """All literals of the plan that are parameters: that of LIMIT, then those of its clauses, in their order. O(nodes)."""
     if plan.limit_parameter:
         yield Literal(plan.limit, INT, plan.limit_parameter)

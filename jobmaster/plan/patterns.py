@@ -460,6 +460,37 @@ def regexp_replace(pattern: str, replacement: str) -> Callable[[str], str]:
     return run
 
 
+def split(pattern: str, limit: int) -> Callable[[str], list[str]]:
+    """Spark's split: the texts between the matches; at most `limit` of them, the last with the rest, if it is above 0.
+
+    A match of nothing at the beginning makes no part, as in Java; an empty pattern divides a text into its characters.
+    """
+    if not pattern:
+        return lambda text: _characters(text, limit)
+    search = compiled(pattern).search
+
+    def run(text: str) -> list[str]:
+        out: list[str] = []
+        done = 0
+        for found in _matches(search, text):
+            if len(out) == limit - 1:
+                break
+            if found.end() == 0:
+                continue
+            out.append(text[done : found.start()])
+            done = found.end()
+        return [*out, text[done:]]
+
+    return run
+
+
+def _characters(text: str, limit: int) -> list[str]:
+    if not text:
+        return [""]
+    count = len(text) if limit <= 0 else min(limit, len(text))
+    return [*text[: count - 1], text[count - 1 :]]
+
+
 # ---- LIKE -----------------------------------------------------------------------------------------------------------
 
 

@@ -7,17 +7,21 @@ Three stages, each a list of expressions over the names of the stage before:
 3. **result**: `having`, `order`, `select`, over the names `#k0…` (keys), `#a0…` (aggregates), `#window_start`,
    `#window_end` (TIMESTAMP) as `Column` expressions. A select item that is the window itself is `Column("#window")`.
 
-Nodes send plans as `elf.jobmaster.plan.codec` encodes them.
+Nodes send plans as `elf.jobmaster.plan.codec` encodes them. A query without groups is a `RowPlan`, which no node sends.
 """
 
 from __future__ import annotations
 
 from enum import Enum
 from math import gcd
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from elf.jobmaster.values.sql_types import SqlType
+
+if TYPE_CHECKING:
+    from elf.jobmaster.values.zones import Zone
 
 
 class Literal(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="node", tag="literal"):
@@ -55,15 +59,28 @@ class Call(msgspec.Struct, frozen=True, tag_field="node", tag="call"):
 Expression = Literal | Column | Call
 
 
-class WindowSpec(msgspec.Struct, frozen=True):
-    """Event-time windows [start, start + size), starts at the multiples of slide. Microseconds; slide == size: tumbling."""
+class WindowSpec(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Event-time windows [start, start + size), starts at the multiples of slide. Microseconds; slide == size: tumbling.
+
+    zone: windows of whole days by the calendar of that time zone, so that a day may have 23 or 25 hours. Panes and starts are
+    then local times; results have UTC. Of `elf run` only: no plan that travels has one.
+    """
 
     size_us: int
     slide_us: int
+    zone: str = ""
 
     @property
     def pane_us(self) -> int:
         return gcd(self.size_us, self.slide_us)
+
+    @property
+    def clock(self) -> Zone | None:
+        if not self.zone:
+            return None
+        from elf.jobmaster.values.zones import zone_named
+
+        return zone_named(self.zone)
 
 
 class Reduce(Enum):
@@ -88,6 +105,11 @@ class FamilyKind(Enum):
     BUCKETS = "buckets"  # quantiles: member = bucket, lane = count
     EXACT_SUM = "exact_sum"  # sum of DOUBLE: member = exponent bin, lane = 128-bit sum of mantissas
     EXACT_SUM_SQUARES = "exact_sum_squares"
+    LEAST = "least"  # min of STRING: member = a value that may be it; no lanes
+    GREATEST = "greatest"
+    MIN_BY = "min_by"  # member = a value of the first input, NULL too; lane = the least of the second, as in Reduce.MIN
+    MAX_BY = "max_by"
+    COUNTS = "counts"  # member = value, lane = count
 
 
 class Family(msgspec.Struct, frozen=True):
@@ -99,9 +121,10 @@ class Family(msgspec.Struct, frozen=True):
 class Aggregate(msgspec.Struct, frozen=True):
     """One aggregate of the query.
 
-    `function`: count, sum, min, max, avg, var_pop, var_samp, stddev_pop, stddev_samp, count_distinct,
+    `function`: count, sum, min, max, min_by, max_by, mode, avg, var_pop, var_samp, stddev_pop, stddev_samp, count_distinct,
     approx_count_distinct, approx_percentile. `accumulators` and `families` are indices into the plan's lists, in the
     order that the function expects:
+    min, max of STRING (; LEAST or GREATEST); min_by, max_by (; MIN_BY or MAX_BY); mode (; COUNTS);
     count (COUNT); sum, avg (COUNT, SUM); min (COUNT, MIN); max (COUNT, MAX); variance (COUNT, SUM, SUM_SQUARES);
     over DOUBLE: sum, avg (COUNT; EXACT_SUM), variance (COUNT; EXACT_SUM, EXACT_SUM_SQUARES);
     count_distinct (; DISTINCT); approx_count_distinct (; REGISTERS); approx_percentile (COUNT, MIN, MAX; BUCKETS) with the
@@ -155,10 +178,37 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     limit: int | None
     limit_parameter: str = ""
 
+    @property
+    def is_single(self) -> bool:
+        """Whether each window has one row at most."""
+        return not self.keys or self.limit == 1
+
     def counts_as(self, other: Plan) -> bool:
         """Whether both plans count the same lines in the same groups and show the same columns: they differ at most in which rows
         they show, and in their order (HAVING, ORDER BY, LIMIT)."""
         return _counted(self) == _counted(other)
+
+
+class RowPlan(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A compiled query whose rows are lines: WHERE, ORDER BY, LIMIT, SELECT over the source's `columns`. Fields as in `Plan`.
+
+    Rows of lines do not merge, so only the process that reads the lines runs it. Rows that are equal in `order` stay in the order
+    in which their lines were read.
+    """
+
+    sql: str
+    source: str
+    columns: tuple[Column, ...]
+    where: Expression | None
+    select: tuple[Output, ...]
+    order: tuple[Order, ...] = ()
+    limit: int | None = None
+    limit_parameter: str = ""
+
+    @property
+    def window(self) -> None:
+        """Lines are in no window."""
+        return None
 
 
 def _counted(plan: Plan) -> Plan:

@@ -169,10 +169,29 @@ def _of_families(plan: Plan, aggregate: Aggregate) -> Merged:
         return Merged(f"CAST(coalesce(array_size({column}), 0) AS bigint)", (column,))
     if aggregate.function == "approx_percentile" and aggregate.input_type.kind is not Kind.DOUBLE:
         return _percentile(aggregate)
+    if kinds <= {FamilyKind.LEAST, FamilyKind.GREATEST}:
+        extreme = "array_min" if kinds == {FamilyKind.LEAST} else "array_max"
+        return Merged(f"{extreme}({column})", (column,))
+    if kinds <= {FamilyKind.MIN_BY, FamilyKind.MAX_BY}:
+        return Merged(_by(column, is_max=kinds == {FamilyKind.MAX_BY}), (column,))
+    if kinds == {FamilyKind.COUNTS}:
+        return Merged(
+            None, refused=f"{aggregate.function} cannot be merged from the lake; GROUP BY its argument"
+        )
     name, instead = f"{aggregate.function} of a DOUBLE", "cast its argument to DECIMAL(18,6)"
     if aggregate.function == "approx_count_distinct":
         name, instead = aggregate.function, "use count(DISTINCT …)"
     return Merged(None, refused=f"{name} cannot be merged from the lake; {instead}")
+
+
+def _by(column: str, *, is_max: bool) -> str:
+    """The value of the pair (value, by) with the least or greatest `by`; of several the smallest value, NULL last."""
+    value = "'n', e.`_0` IS NULL, 'x', e.`_0`"
+    if not is_max:
+        return f"array_min(transform({column}, e -> named_struct('y', e.`_1`, {value}))).x"
+    most = f"array_max(transform({column}, e -> e.`_1`))"
+    found = f"filter({column}, e -> e.`_1` = {most})"
+    return f"array_min(transform({found}, e -> named_struct({value}))).x"
 
 
 def _percentile(aggregate: Aggregate) -> Merged:

@@ -16,7 +16,18 @@ from typing import NamedTuple
 from elf.errors import InternalError
 from elf.jobmaster.plan import patterns
 from elf.jobmaster.plan.plan import Expression, Literal
-from elf.jobmaster.values.sql_types import BIGINT, BOOLEAN, INT, STRING, TIMESTAMP, Kind, SqlType, decimal
+from elf.jobmaster.values import date_pattern, zone_names
+from elf.jobmaster.values.sql_types import (
+    BIGINT,
+    BOOLEAN,
+    DOUBLE,
+    INT,
+    STRING,
+    TIMESTAMP,
+    Kind,
+    SqlType,
+    decimal,
+)
 
 PRECISION_MAX = 38
 LANE_PRECISION_MAX = 18
@@ -35,6 +46,7 @@ UNITS = (
     "MILLISECOND",
     "MICROSECOND",
 )
+SHA2_BITS = (0, 224, 256, 384, 512)
 URL_PARTS = ("HOST", "PATH", "QUERY", "REF", "PROTOCOL", "FILE", "AUTHORITY", "USERINFO")
 
 Rule = Callable[[Sequence[Expression], SqlType], SqlType | None]
@@ -247,6 +259,51 @@ def _date_trunc(operands: Sequence[Expression], _: SqlType) -> SqlType | None:
     return TIMESTAMP if _is_text(operands[0], UNITS) and operands[1].type == TIMESTAMP else None
 
 
+def _sha2(operands: Sequence[Expression], _: SqlType) -> SqlType | None:
+    bits = operands[1]
+    ok = operands[0].type == STRING and isinstance(bits, Literal) and bits.type == INT
+    return STRING if ok and isinstance(bits, Literal) and bits.value in SHA2_BITS else None
+
+
+def _substring_index(operands: Sequence[Expression], _: SqlType) -> SqlType | None:
+    ok = operands[0].type == STRING and _is_text(operands[1])
+    return STRING if ok and _is_whole(operands[2], -(2**31), 2**31 - 1) else None
+
+
+def _split_element(operands: Sequence[Expression], _: SqlType) -> SqlType | None:
+    ok = operands[0].type == STRING and _is_pattern(operands[1])
+    limit, number = operands[2:]
+    ok = ok and _is_whole(limit, -(2**31), 2**31 - 1) and _is_whole(number, -(2**31), 2**31 - 1)
+    return STRING if ok and isinstance(number, Literal) and number.value else None
+
+
+def _width_bucket(operands: Sequence[Expression], _: SqlType) -> SqlType | None:
+    *numbers, count = operands
+    return BIGINT if count.type == BIGINT and all(o.type == DOUBLE for o in numbers) else None
+
+
+def _date_format(operands: Sequence[Expression], _: SqlType) -> SqlType | None:
+    time, pattern = operands
+    ok = time.type == TIMESTAMP and _is_text(pattern, chars_max=PATTERN_CHARS_MAX)
+    return STRING if ok and not date_pattern.problem(_value(pattern)) else None
+
+
+def _zone_moved(operands: Sequence[Expression], _: SqlType) -> SqlType | None:
+    time, name = operands
+    ok = time.type == TIMESTAMP and _is_text(name, chars_max=PATTERN_CHARS_MAX)
+    return TIMESTAMP if ok and zone_names.zone(_value(name)) is not None else None
+
+
+def _timestampadd(operands: Sequence[Expression], _: SqlType) -> SqlType | None:
+    unit, count, time = operands
+    return TIMESTAMP if _is_text(unit, UNITS) and (count.type, time.type) == (BIGINT, TIMESTAMP) else None
+
+
+def _timestampdiff(operands: Sequence[Expression], _: SqlType) -> SqlType | None:
+    unit, *times = operands
+    return BIGINT if _is_text(unit, UNITS) and all(o.type == TIMESTAMP for o in times) else None
+
+
 def _of(operand: SqlType, result: SqlType) -> Rule:
     """Operands of one type, and the type of the result."""
     return lambda operands, _: result if all(o.type == operand for o in operands) else None
@@ -287,6 +344,18 @@ SIGNATURES: dict[str, tuple[int, int, Rule]] = {
         ("hour", "minute", "second", "dayofweek", "day", "month", "year"), (1, 1, _of(TIMESTAMP, INT))
     ),
     "unix_timestamp": (1, 1, _of(TIMESTAMP, BIGINT)),
+    **dict.fromkeys(("least", "greatest"), (2, _MANY, _coalesce)),
+    **dict.fromkeys(("md5", "sha1", "url_decode"), (1, 1, _of(STRING, STRING))),
+    "sha2": (2, 2, _sha2),
+    "crc32": (1, 1, _of(STRING, BIGINT)),
+    "concat_ws": (1, _MANY, _of(STRING, STRING)),
+    "substring_index": (3, 3, _substring_index),
+    "split_element": (4, 4, _split_element),
+    "width_bucket": (4, 4, _width_bucket),
+    "date_format": (2, 2, _date_format),
+    **dict.fromkeys(("from_utc_timestamp", "to_utc_timestamp"), (2, 2, _zone_moved)),
+    "timestampadd": (3, 3, _timestampadd),
+    "timestampdiff": (3, 3, _timestampdiff),
 }
 """Canonical name -> (fewest operands, most operands, rule)."""
 
@@ -328,6 +397,24 @@ SQL_FUNCTIONS: dict[str, SqlFunction] = {
     **dict.fromkeys(("hour", "minute", "second", "dayofweek"), SqlFunction(1, 1)),
     **dict.fromkeys(("day", "dayofmonth", "month", "year"), SqlFunction(1, 1)),
     "unix_timestamp": SqlFunction(1, 1, "{name}({arguments}, yyyy-MM-dd HH:mm:ss)"),
+    **dict.fromkeys(("least", "greatest"), SqlFunction(2, ARGUMENTS_MAX)),
+    **dict.fromkeys(("md5", "sha", "sha1", "crc32", "url_decode", "try_url_decode"), SqlFunction(1, 1)),
+    "sha2": SqlFunction(2, 2),
+    "concat_ws": SqlFunction(1, ARGUMENTS_MAX),
+    "substring_index": SqlFunction(3, 3),
+    **dict.fromkeys(("left", "right", "contains", "startswith", "endswith"), SqlFunction(2, 2)),
+    "split": SqlFunction(2, 3, defaults=("", "", "-1")),
+    **dict.fromkeys(("element_at", "try_element_at", "get"), SqlFunction(2, 2)),
+    "width_bucket": SqlFunction(4, 4),
+    "like": SqlFunction(2, 3, "{0} LIKE {1}", titles={3: "{0} LIKE {1} ESCAPE '{2}'"}),
+    "ilike": SqlFunction(2, 3, "ilike({0}, {1})"),
+    **dict.fromkeys(("rlike", "regexp"), SqlFunction(2, 2, "{upper}({arguments})")),
+    **dict.fromkeys(("date_format", "from_utc_timestamp", "to_utc_timestamp"), SqlFunction(2, 2)),
+    **dict.fromkeys(("to_date", "to_timestamp"), SqlFunction(1, 1)),
+    "from_unixtime": SqlFunction(1, 2, defaults=("", "yyyy-MM-dd HH:mm:ss")),
+    **dict.fromkeys(("timestampadd", "dateadd"), SqlFunction(3, 3, "timestampadd({arguments})")),
+    "timestampdiff": SqlFunction(3, 3),
+    "datediff": SqlFunction(2, 3, titles={3: "timestampdiff({arguments})"}),
 }
 """By SQL name; several names may become one function of plans."""
 

@@ -15,6 +15,7 @@ from elf.jobmaster.values.sql_types import Kind, SqlType
 _INFIX = {"=", "<>", "<", "<=", ">", ">=", "<=>", "/", "%", "div", "and", "or", "rlike"}
 _CHECKED = {"+": "try_add", "-": "try_subtract", "*": "try_multiply"}
 _RENAMED = {"ceil": "ceiling", "parse_url": "try_parse_url", "length": "char_length"}
+_RENAMED |= {"url_decode": "try_url_decode"}
 _TRIMS = {"trim": "BOTH", "ltrim": "LEADING", "rtrim": "TRAILING"}
 
 
@@ -106,6 +107,11 @@ def _round(call: Call, parts: list[str]) -> str:
     return f"round({parts[0]}, {digits.value})" if isinstance(digits, Literal) else f"round({parts[0]})"
 
 
+def _of_unit(call: Call, parts: list[str]) -> str:
+    """The unit is a bare word."""
+    return f"{call.function}({parts[0].strip(chr(39))}, {', '.join(parts[1:])})"
+
+
 _SPECIAL: dict[str, Callable[[Call, list[str]], str]] = {
     "negate": _negate,
     "not": lambda _, parts: f"(NOT {parts[0]})",
@@ -120,6 +126,8 @@ _SPECIAL: dict[str, Callable[[Call, list[str]], str]] = {
     "ltrim": _trim,
     "rtrim": _trim,
     "round": _round,
+    **dict.fromkeys(("timestampadd", "timestampdiff"), _of_unit),
+    "split_element": lambda _, parts: f"try_element_at(split({', '.join(parts[:3])}), {parts[3]})",
 }
 
 

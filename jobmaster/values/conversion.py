@@ -141,7 +141,7 @@ def date_of(days: int) -> tuple[int, int, int]:
     return year + era * 400 + (month >= 10), month + 3 if month < 10 else month - 9, day
 
 
-def _offset(zone: str) -> int | None:
+def offset_of(zone: str) -> int | None:
     """Microseconds east of UTC of "+1", "+01:30", "-0130" or "+01:30:15"; None for any other text."""
     zone = re.sub(r"^([+-][0-9]{2}):([0-9])$", r"\1:0\2", zone)
     found = OFFSET.fullmatch(zone)
@@ -155,7 +155,7 @@ def _offset(zone: str) -> int | None:
 
 
 @lru_cache(maxsize=256)
-def _region(name: str) -> Any:
+def region_of(name: str) -> Any:
     """The named zone, or None. Needs the system's time zone database, as Spark needs Java's."""
     from zoneinfo import ZoneInfo
 
@@ -173,12 +173,12 @@ def _to_utc(local: int, zone: str) -> int | None:
     if zone in ("", "Z", "UTC", "GMT", "UT"):
         return local
     if zone[0] in "+-":
-        east = _offset(zone)
+        east = offset_of(zone)
         return None if east is None else local - east
     for prefix in ("UTC", "GMT", "UT"):
         if zone.startswith(prefix) and zone[len(prefix)] in "+-":
             return _to_utc(local, zone[len(prefix) :])
-    region = _region(zone)
+    region = region_of(zone)
     if region is None:
         return None
     try:

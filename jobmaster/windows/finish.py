@@ -19,13 +19,14 @@ from elf.cbt._kernel import take
 from elf.cbt._keys import decode_keys
 from elf.cbt.rows import Rows, distinct
 from elf.jobmaster.functions.expressions import Cache, evaluate
-from elf.jobmaster.functions.frame import from_list
-from elf.jobmaster.plan.plan import Aggregate, Column, Expression, Plan
+from elf.jobmaster.functions.frame import from_list, nulls
+from elf.jobmaster.plan.plan import Aggregate, Column, Expression, Family, Plan
 from elf.jobmaster.values.sql_types import BIGINT, DOUBLE, STRING, TIMESTAMP, WINDOW, Kind, SqlType
 from elf.jobmaster.values.vector import Vector
 from elf.jobmaster.windows._finish import group_index, sorted_members
 from elf.jobmaster.windows._order import join_texts, sorted_index
-from elf.jobmaster.windows.lanes import group_ops, lane_starts
+from elf.jobmaster.windows.best import winners
+from elf.jobmaster.windows.lanes import group_ops, is_valued, lane_starts
 from elf.jobmaster.windows.panes import Piece
 
 
@@ -51,6 +52,7 @@ class Finisher:
         self.plan = plan
         self._cache = Cache()
         self._starts = lane_starts(group_ops(plan))
+        self._valued = {at for at, family in enumerate(plan.families) if is_valued(family)}
 
     @property
     def overflows(self) -> int:
@@ -105,8 +107,9 @@ class Finisher:
         for i, aggregate in enumerate(plan.aggregates):
             names[f"#a{i}"] = self._aggregate(aggregate, groups, members)
         if plan.window is not None:
-            names["#window_start"] = Vector(TIMESTAMP, groups.pane)
-            names["#window_end"] = Vector(TIMESTAMP, groups.pane + plan.window.size_us)
+            bounds, clock = [groups.pane, groups.pane + plan.window.size_us], plan.window.clock
+            start, end = bounds if clock is None else map(clock.utc, bounds)
+            names["#window_start"], names["#window_end"] = Vector(TIMESTAMP, start), Vector(TIMESTAMP, end)
         return names
 
     def _ranks(self, starts: NDArray[np.int64], order: Sequence[Vector]) -> NDArray[np.intp] | None:
@@ -135,6 +138,8 @@ class Finisher:
             return Vector(BIGINT, members[aggregate.families[0]].distinct_estimates())
         if function == "approx_percentile":
             return self._percentile(aggregate, groups, members[aggregate.families[0]])
+        if not aggregate.accumulators and aggregate.families[0] in self._valued:
+            return members[aggregate.families[0]].best(self.plan.families[aggregate.families[0]], len(groups))
         counts = self._lane(groups, aggregate.accumulators[0])
         valid = counts > 0
         if function in ("min", "max"):
@@ -259,6 +264,23 @@ class Members:
 
     def counts(self) -> NDArray[np.int64]:
         return np.diff(self.bounds) if self._counts is None else self._counts
+
+    def best(self, family: Family, groups: int) -> Vector:
+        """The value of the member that wins in each group; NULL in a group without members. O(members * log(members))."""
+        type = family.inputs[0].type
+        values = key_vectors(self.rows, [type], start=self.rows.split)[0]
+        index = np.repeat(np.arange(groups), np.diff(self.bounds))
+        lane = self.rows.lanes[0] if len(self.rows.lanes) else None
+        chosen = winners(family.kind, index, values, lane)
+        place = np.full(groups, -1, dtype=np.int64)
+        place[index[chosen]] = chosen
+        found = place >= 0
+        if not len(chosen):
+            return nulls(type).full(groups)
+        out = values.take(np.where(found, place, 0))
+        if type.kind is Kind.STRING:
+            return Vector(type, np.where(found, out.values, -1).astype(np.int32), None, out.strings)
+        return _masked(type, out.values, found if out.valid is None else found & out.valid)
 
     def distinct_estimates(self) -> NDArray[np.int64]:
         estimates = aggregates.estimates(self.bounds, self.numbers(), self.rows.lanes[0])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from elf.cbt.rows import Op
-from elf.jobmaster.plan.plan import Family, FamilyKind, Plan, Reduce
+from elf.jobmaster.plan.plan import Expression, Family, FamilyKind, Plan, Reduce
 
 OPS = {
     Reduce.COUNT: Op.SUM64,
@@ -19,7 +19,15 @@ FAMILY_OPS = {
     FamilyKind.BUCKETS: (Op.SUM64,),
     FamilyKind.EXACT_SUM: (Op.SUM128,),
     FamilyKind.EXACT_SUM_SQUARES: (Op.SUM128,),
+    FamilyKind.LEAST: (),
+    FamilyKind.GREATEST: (),
+    FamilyKind.MIN_BY: (Op.MIN,),
+    FamilyKind.MAX_BY: (Op.MAX,),
+    FamilyKind.COUNTS: (Op.SUM64,),
 }
+_ONE_VALUE = frozenset(
+    {FamilyKind.LEAST, FamilyKind.GREATEST, FamilyKind.MIN_BY, FamilyKind.MAX_BY, FamilyKind.COUNTS}
+)
 
 LINE_OPS = (Op.SUM64, Op.SUM64, Op.SUM64, Op.SUM64)
 """Lines read, parsed, rejected and late, of a pane."""
@@ -28,6 +36,18 @@ LINE_OPS = (Op.SUM64, Op.SUM64, Op.SUM64, Op.SUM64)
 def group_ops(plan: Plan) -> tuple[Op, ...]:
     """One op per accumulator, in the plan's order."""
     return tuple(OPS[accumulator.reduce] for accumulator in plan.accumulators)
+
+
+def member_inputs(family: Family) -> tuple[Expression, ...]:
+    """The inputs whose values are a member's key; none where it is a number: a register, bucket or bin."""
+    if family.kind is FamilyKind.DISTINCT:
+        return family.inputs
+    return family.inputs[:1] if family.kind in _ONE_VALUE else ()
+
+
+def is_valued(family: Family) -> bool:
+    """Whether the result of the family is the value of one of its members."""
+    return family.kind in _ONE_VALUE
 
 
 def family_ops(family: Family) -> tuple[Op, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from operator import add
 from typing import Any, Protocol, runtime_checkable
@@ -24,6 +24,7 @@ class Lines(msgspec.Struct, frozen=True):
         return Lines(*map(add, astuple(self), astuple(other)))
 
 
+INCOMPLETE = "incomplete"
 Revision = tuple[int, int, int]
 """(epoch, node, n), compared in order; n counts from 1. Without a mesh the node is 0."""
 
@@ -39,13 +40,16 @@ class ColumnInfo(msgspec.Struct, frozen=True):
 class Window(msgspec.Struct, frozen=True):
     """One window's whole result after HAVING, ORDER BY and LIMIT.
 
-    status: "open", "final", "revised" (a final one published again) or "withdrawn" (a change of the job gave its time to
-    another version or to other windows: its earlier result is void, and it has no rows). start, end: microseconds UTC, or None
+    status: "open", "final", "revised" (a final one published again), "withdrawn" (a change of the job gave its time to
+    another version or to other windows: its earlier result is void, and it has no rows) or "incomplete" (of `elf run`: input is
+    missing, and no better result will follow). start, end: microseconds UTC, or None
     for the one window of a query without `window`. rows: tuples in the order of `columns`; values None, bool, int, float,
     Decimal, str, a list (array), int microseconds (timestamp), (start, end) microseconds (window). Usually they are
     `ColumnRows` (`elf.jobmaster.values.columns`), which make their tuples on demand, and which a sink can write as columns.
     left_out: the number of rows after these that were not sent, because the window is too large. others: how many of the last
-    rows (0 or 1) are no groups, but the rest of all groups past the job's limit, with NULL for their keys.
+    rows (0 or 1) are no groups, but the rest of all groups past the job's limit, with NULL for their keys. not_converted: values
+    that became NULL because they did not convert to their column's type, by column; only of lines that this process read.
+    is_single: the query gives each window one row at most, so windows can be the rows of one table.
     """
 
     job: str
@@ -61,6 +65,8 @@ class Window(msgspec.Struct, frozen=True):
     agents_expected: int = 1
     left_out: int = 0
     others: int = 0
+    not_converted: Mapping[str, int] = msgspec.field(default_factory=dict)
+    is_single: bool = False
 
 
 class StateColumn(msgspec.Struct, frozen=True):

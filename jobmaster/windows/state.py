@@ -21,7 +21,7 @@ from elf.jobmaster.plan.codec import encode
 from elf.jobmaster.plan.plan import Accumulator, Family, FamilyKind, Plan, Reduce
 from elf.jobmaster.plan.recipe import recipe
 from elf.jobmaster.windows.finish import Members, key_vectors, lane_values
-from elf.jobmaster.windows.lanes import group_ops, lane_starts
+from elf.jobmaster.windows.lanes import group_ops, lane_starts, member_inputs
 from elf.jobmaster.windows.panes import Piece
 from elf.jobmaster.windows.result import (
     PaneState,
@@ -213,8 +213,11 @@ def _values_of(column: bytes) -> memoryview:
     return memoryview(column)[{0xDC: 3, 0xDD: 5}.get(column[0], 1) :]
 
 
-_STORED = (FamilyKind.DISTINCT, FamilyKind.BUCKETS)
-"""Families that the lake stores; registers and exact sums have no portable form there."""
+_BY = (FamilyKind.MIN_BY, FamilyKind.MAX_BY)
+_SETS = (FamilyKind.DISTINCT, FamilyKind.LEAST, FamilyKind.GREATEST, *_BY)
+"""Families that the lake stores as sets of values, or of values with what they are compared by."""
+_STORED = (*_SETS, FamilyKind.BUCKETS)
+"""Families that the lake stores; registers, exact sums and counts of values have no portable form there."""
 
 
 def state_columns(plan: Plan) -> Iterator[StateColumn]:
@@ -225,7 +228,7 @@ def state_columns(plan: Plan) -> Iterator[StateColumn]:
     for i, family in enumerate(plan.families):
         if family.kind is FamilyKind.BUCKETS:
             yield StateColumn(f"_fam{i}", "map<int,bigint>", "buckets")
-        elif family.kind is FamilyKind.DISTINCT:
+        elif family.kind in _SETS:
             yield StateColumn(f"_fam{i}", _members_type(family), "distinct")
 
 
@@ -298,8 +301,13 @@ def _member_values(family: Family, members: Members, start: int, stop: int) -> l
         buckets = members.numbers()[start:stop].tolist()
         return list(zip(buckets, members.rows.lanes[0][start:stop].tolist(), strict=True))
     rows = members.rows.slice(start, stop)
-    vectors = key_vectors(rows, [each.type for each in family.inputs], start=rows.split)
+    vectors = key_vectors(rows, [each.type for each in member_inputs(family)], start=rows.split)
     columns = [vector.to_python() for vector in vectors]
+    if family.kind in _BY:
+        lane = rows.lanes[0]
+        columns.append(
+            lane_values(family.inputs[1].type, lane, np.ones(len(lane), dtype=np.bool_)).to_python()
+        )
     return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
 
 

@@ -45,9 +45,28 @@ class Publisher:
     def window(
         self, start: int | None, rows: Sequence[Row], lines: Lines, status: str, revision: Revision
     ) -> Window:
-        size = self.plan.window.size_us if self.plan.window else 0
-        end = None if start is None else start + size
-        return Window(self.job, self.version, start, end, status, revision, lines, self.columns, rows)
+        spec = self.plan.window
+        end = start + spec.size_us if spec is not None and start is not None else None
+        if spec is not None and (clock := spec.clock) is not None and start is not None and end is not None:
+            start, end = clock.utc_of(start), clock.utc_of(end)
+        return Window(
+            self.job,
+            self.version,
+            start,
+            end,
+            status,
+            revision,
+            lines,
+            self.columns,
+            rows,
+            is_single=self.plan.is_single,
+        )
+
+    def key(self, window: Window) -> int:
+        """The start of a window among those that `LiveWindows` knows; 0 of the one window without a start."""
+        clock = self.plan.window.clock if self.plan.window is not None else None
+        start = window.start or 0
+        return start if clock is None else clock.local_of(start)
 
     def results(self, pieces: Iterable[Piece]) -> Iterator[tuple[int, Sequence[Row]]]:
         """(window start, ordered and limited rows) of each window that has a group, in time order."""
@@ -278,6 +297,10 @@ class LiveWindows:
     def has_news(self) -> bool:
         """Whether a window has changed since it was published."""
         return bool(self._changed)
+
+    def open_count(self) -> int:
+        """The number of windows that were published, and not as final ones."""
+        return sum(not known.is_final for known in self.published.values())
 
     def due(self, *, with_open: bool) -> Iterator[Window]:
         """The windows to publish now, in time order: new finals, revisions, and with `with_open` the open ones that changed."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from decimal import Decimal
 from functools import lru_cache
 from math import isfinite, isnan
@@ -19,22 +19,42 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 Convert = Callable[[Any], Any]
 
 
+class _Shown:
+    """zone: of all times that this process shows."""
+
+    zone: tzinfo = UTC
+
+
+def show_in(zone: str) -> None:
+    """Show times in this time zone, with their offsets; in UTC with 'Z'. For the whole process."""
+    window_json.cache_clear()
+    _Shown.zone = UTC
+    if zone != "UTC":
+        from zoneinfo import ZoneInfo  # a hundredth of a second, which a plain run does not need
+
+        _Shown.zone = ZoneInfo(zone)
+
+
+def is_utc() -> bool:
+    return _Shown.zone is UTC
+
+
 def moment(us: int) -> datetime | None:
-    """Microseconds since 1970 as a UTC datetime; None outside the years 1 to 9999."""
+    """Microseconds since 1970 as a datetime in the zone shown; None outside the years 1 to 9999."""
     try:
-        return EPOCH + timedelta(microseconds=us)
+        return (EPOCH + timedelta(microseconds=us)).astimezone(_Shown.zone)
     except OverflowError:
         return None
 
 
 def iso(us: int) -> str:
-    """ISO 8601 in UTC with 'Z', and a fraction of six digits unless it is 0."""
+    """ISO 8601 in the zone shown, with 'Z' for UTC, and a fraction of six digits unless it is 0."""
     at = moment(us)
     if at is None:
         import numpy as np
 
         return f"{np.datetime64(us, 'us')}Z"
-    return at.replace(tzinfo=None).isoformat() + "Z"
+    return at.isoformat() if not is_utc() else at.replace(tzinfo=None).isoformat() + "Z"
 
 
 def number(value: float) -> float | str:
@@ -138,13 +158,18 @@ class Changes:
         key = (window.job, window.version, window.start)
         if window.status == "open":
             return self._news(key, window.rows)
+        return window.rows if self.is_new(window) else ()
+
+    def is_new(self, window: Window) -> bool:
+        """Whether a window that is not open has not been printed yet, in this revision; it is from now on."""
+        key = (window.job, window.version, window.start)
         self._printed.pop(key, None)
         if self._settled.get(key, (-1, -1, -1)) >= window.revision:
-            return ()
+            return False
         if len(self._settled) >= self.SETTLED:
             self._settled.pop(next(iter(self._settled)))
         self._settled[key] = window.revision
-        return window.rows
+        return True
 
     def _news(
         self, key: tuple[str, str, int | None], rows: Sequence[tuple[Any, ...]]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from elf.jobmaster.values.columns import WINDOW_TYPE, CellColumn, scale_of
 from elf.sinks.console import _text
-from elf.sinks.console.cells import iso, json_cell, json_text, number, plain
+from elf.sinks.console.cells import is_utc, iso, json_cell, json_text, number, plain
 
 Texts = tuple[NDArray[np.uint8], NDArray[np.uint32]]
 
@@ -58,7 +58,7 @@ def _cell(column: CellColumn, to_texts: Any) -> _text.Cell:
         return _text.DECIMAL, values, valid, None, None, scale_of(kind)
     if values.dtype == np.int64 and kind not in ("timestamp", WINDOW_TYPE):
         return _text.INTEGER, values, valid, None, None, 0
-    if kind == "timestamp" and _has_plain_years(values):
+    if kind == "timestamp" and is_utc() and _has_plain_years(values):
         return _text.TIME, values, valid, None, None, 0
     text, ends = to_texts(column)
     if column.texts is not None:

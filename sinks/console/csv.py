@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import BinaryIO
 
-from elf.jobmaster.values.columns import WINDOW_TYPE, CellColumn, column_of
+from elf.jobmaster.values.columns import WINDOW_TYPE, CellColumn, column_of, in_columns
 from elf.jobmaster.windows.result import ColumnInfo, Lines, Window
 from elf.sinks.console.cells import unique_names
 from elf.sinks.console.column_text import csv_block
-from elf.sinks.console.row_stream import RowStream
+from elf.sinks.console.row_stream import RowStream, empty_row
 
 META = (
     "elf_status",
@@ -27,8 +27,15 @@ class Csv(RowStream):
     header comes with the first window (or with `begin`), and again when the columns change (another job on the same stream).
     """
 
-    def __init__(self, stream: BinaryIO | None = None, *, meta: bool = False) -> None:
-        super().__init__(stream, meta=meta)
+    def __init__(
+        self,
+        stream: BinaryIO | None = None,
+        *,
+        meta: bool = False,
+        opens: bool = True,
+        empties: bool = False,
+    ) -> None:
+        super().__init__(stream, meta=meta, opens=opens, empties=empties)
         self._columns: tuple[ColumnInfo, ...] = ()
         self._tail = b""
 
@@ -46,6 +53,14 @@ class Csv(RowStream):
     def lay_out(self, window: Window, *, is_other: bool = False) -> None:
         self.begin(window.columns)
         self._tail = b"," + meta_text(window).encode() if self._meta else b""
+
+    def put_empty(self, window: Window) -> None:
+        """A row with the window's bounds and empty cells; none where no column says which window it is."""
+        self.lay_out(window)
+        if self._meta or any(column.type == WINDOW_TYPE for column in window.columns):
+            self.write(
+                self.block(next(in_columns([empty_row(window)], [each.type for each in window.columns])))
+            )
 
     def block(self, columns: Sequence[CellColumn]) -> bytes:
         return csv_block(columns, self._tail)

@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 from elf.jobmaster.windows.result import ColumnInfo
-from elf.sinks.console.cells import escape, iso, json_text, moment, number
+from elf.sinks.console.cells import escape, is_utc, iso, json_text, moment, number
 
 GAP = "  "
 NARROWEST = 8
@@ -81,7 +81,8 @@ def _shown(value: Any) -> str:
 
 
 def span(start: int, end: int) -> str:
-    """A window's bounds for people: `2015-05-17 10:00 – 11:00`; the second date only if it differs."""
+    """A window's bounds for people: `2015-05-17 10:00 – 11:00`; the second date only if it differs. Outside of UTC with the
+    offset, once if both have the same."""
     first, last = moment(start), moment(end)
     if first is None or last is None:
         return f"{iso(start)} – {iso(end)}"
@@ -94,7 +95,8 @@ def span(start: int, end: int) -> str:
     to = last.time().isoformat(clock)
     if first.date() != last.date():
         to = f"{last.date()} {to}"
-    return f"{first.date()} {first.time().isoformat(clock)} – {to}"
+    was, now = ("" if is_utc() else " " + at.isoformat(timespec="minutes")[16:] for at in (first, last))
+    return f"{first.date()} {first.time().isoformat(clock)}{was if was != now else ''} – {to}{now}"
 
 
 class Grid:
@@ -125,7 +127,7 @@ class Grid:
         widths = list(self.widths)
         if width is None:
             return widths
-        over = sum(widths) + len(GAP) * (len(widths) - 1) - width
+        over = line_places(widths) - width
         while over > 0 and self._cuttable:
             at = max(self._cuttable, key=widths.__getitem__)
             if widths[at] <= NARROWEST:
@@ -147,6 +149,21 @@ class Grid:
             pad = " " * (width - places(text))
             parts.append(pad + text if right else text + pad)
         return GAP.join(parts).rstrip()
+
+
+def line_places(widths: Sequence[int]) -> int:
+    """The places of a line of these column widths."""
+    return sum(widths) + len(GAP) * (len(widths) - 1)
+
+
+def upright(names: Sequence[str], row: Sequence[str], style: Style) -> list[str]:
+    """One row as a record: a line for each column, and an empty one."""
+    wide = max(map(places, names))
+    lines = [
+        f"{style.bold(name + ' ' * (wide - places(name)))}  {value}"
+        for name, value in zip(names, row, strict=True)
+    ]
+    return [*lines, ""]
 
 
 def table(

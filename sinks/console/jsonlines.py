@@ -7,32 +7,39 @@ from collections.abc import Sequence
 import msgspec
 from msgspec.structs import asdict
 
-from elf.jobmaster.values.columns import CellColumn
+from elf.jobmaster.values.columns import CellColumn, in_columns
 from elf.jobmaster.windows.result import Window
 from elf.sinks.console.cells import unique_names, window_json
 from elf.sinks.console.column_text import json_block
-from elf.sinks.console.row_stream import RowStream
+from elf.sinks.console.row_stream import RowStream, empty_row
 
 
 class JsonLines(RowStream):
     """Writes windows to a binary stream: of open windows the rows that changed, of final windows all rows.
 
-    With `meta`, each row also has `_elf`: the window's job, version, bounds, status, revision, coverage and line counters; and
-    `other`, if the row is no group but the rest of them. On a terminal, characters that could control it are written as \\u
-    escapes, which readers of JSON turn back into the characters.
+    With `meta`, each row also has `_elf`: the window's job, version, bounds, status, revision, coverage and line counters; by
+    column the values that did not convert, if any; and `other`, if the row is no group but the rest of them. On a terminal,
+    characters that could control it are written as \\u escapes, which readers of JSON turn back into the characters.
     """
 
     def lay_out(self, window: Window, *, is_other: bool = False) -> None:
         self._names = unique_names(window.columns)
         self._tail = b',"_elf":' + meta_json(window, is_other=is_other) if self._meta else b""
 
+    def put_empty(self, window: Window) -> None:
+        """The window's bounds, null in other columns, and `_elf`, where `rows` is 0: a row has no such key."""
+        self._names = unique_names(window.columns)
+        self._tail = b',"_elf":' + meta_json(window, is_empty=True)
+        rows = in_columns([empty_row(window)], [column.type for column in window.columns])
+        self.write(self.block(next(rows)))
+
     def block(self, columns: Sequence[CellColumn]) -> bytes:
         return json_block(self._names, columns, self._tail)
 
 
-def meta_json(window: Window, *, is_other: bool = False) -> bytes:
-    """The `_elf` object of a window's rows. A node in a revision is text of 48 hexadecimal digits: it sorts in order, and no
-    reader of JSON rounds it."""
+def meta_json(window: Window, *, is_other: bool = False, is_empty: bool = False) -> bytes:
+    """The `_elf` object of a window's rows, or of its record where it has none. A node in a revision is text of 48 hexadecimal
+    digits: it sorts in order, and no reader of JSON rounds it."""
     epoch, node, n = window.revision
     bounds = "null" if window.start is None or window.end is None else window_json((window.start, window.end))
     left_out = {"rows_left_out": window.left_out} if window.left_out else {}
@@ -47,6 +54,8 @@ def meta_json(window: Window, *, is_other: bool = False) -> bytes:
             "agents_expected": window.agents_expected,
             **{f"lines_{name}": count for name, count in asdict(window.lines).items()},
             **left_out,
+            **({"not_converted": window.not_converted} if window.not_converted else {}),
             **({"other": True} if is_other else {}),
+            **({"rows": 0} if is_empty else {}),
         }
     )

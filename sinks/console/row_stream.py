@@ -8,20 +8,28 @@ from collections.abc import Iterable, Sequence
 from typing import Any, BinaryIO
 
 from elf.jobmaster.values.columns import WINDOW_TYPE, CellColumn, in_columns
-from elf.jobmaster.windows.result import PaneState, StreamClosed, Window
+from elf.jobmaster.windows.result import INCOMPLETE, PaneState, StreamClosed, Window
 from elf.sinks.console.cells import Changes, escape_lines
 
 
 class RowStream(ABC):
     """A sink that writes bytes: of open windows the rows that changed, of final windows all rows.
 
-    Subclasses encode blocks of rows. On a terminal, characters that could control it are written as escapes.
+    Subclasses encode blocks of rows. On a terminal, characters that could control it are written as escapes. opens: take open
+    windows. empties: a window that is final without rows is a record too, so that no result does not look like no life.
     """
 
-    wants_open = True
     wants_state = False
 
-    def __init__(self, stream: BinaryIO | None = None, *, meta: bool = False) -> None:
+    def __init__(
+        self,
+        stream: BinaryIO | None = None,
+        *,
+        meta: bool = False,
+        opens: bool = True,
+        empties: bool = False,
+    ) -> None:
+        self.wants_open, self._empties = opens, empties
         self._stream = stream if stream is not None else sys.stdout.buffer
         self._meta = meta
         self._terminal = self._stream.isatty()
@@ -36,6 +44,12 @@ class RowStream(ABC):
         """Rows as bytes."""
 
     def put(self, window: Window) -> None:
+        if window.status == INCOMPLETE:
+            self._meta = True  # without it, the rows would pass for those of whole windows
+        if self._empties and window.start is not None and window.status != "open" and not len(window.rows):
+            if self._changes.is_new(window):
+                self.put_empty(window)
+            return
         rows = self._changes.rows(window)
         other: Sequence[tuple[Any, ...]] = ()
         if window.others:
@@ -45,11 +59,15 @@ class RowStream(ABC):
         if other:
             self._put_rows(window, other, is_other=True)
 
+    @abstractmethod
+    def put_empty(self, window: Window) -> None:
+        """Write the record of a window without rows."""
+
     def _put_rows(self, window: Window, rows: Iterable[tuple[Any, ...]], *, is_other: bool = False) -> None:
         self.lay_out(window, is_other=is_other)
         if window.status == "withdrawn" and self._meta and window.columns:
             # The window's rows were written, and only this row shows that they are withdrawn.
-            rows = [_empty_row(window)]
+            rows = [empty_row(window)]
         for columns in in_columns(rows, [column.type for column in window.columns]):
             self.write(self.block(columns))
 
@@ -68,7 +86,7 @@ class RowStream(ABC):
         self.flush()
 
 
-def _empty_row(window: Window) -> tuple[Any, ...]:
+def empty_row(window: Window) -> tuple[Any, ...]:
     """A row with the window's bounds, and NULL in all other columns."""
     bounds = (window.start, window.end)
     return tuple(bounds if column.type == WINDOW_TYPE else None for column in window.columns)

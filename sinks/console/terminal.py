@@ -33,9 +33,17 @@ def _shared(stdout: TextIO, output: str, color: str, meta: bool) -> Sink:
     return new_console(output, color=color, meta=meta)
 
 
-def new_console(output: str = "auto", *, color: str = "auto", meta: bool = False) -> Sink:
+def new_console(
+    output: str = "auto",
+    *,
+    color: str = "auto",
+    meta: bool = False,
+    opens: bool = True,
+    empties: bool = False,
+) -> Sink:
     """A new sink for stdout. output: "table", "json", "csv", or "auto": a table on a terminal, JSON lines in a pipe.
-    meta: add status, revision and line counters; in a table, the job's name. Raises `UsageError`.
+    meta: add status, revision and line counters; in a table, the job's name. opens, empties: of JSON lines and CSV, see
+    `RowStream`. Raises `UsageError`.
     """
     if output not in OUTPUTS:
         raise UsageError(f"--output: expected {', '.join(OUTPUTS)}, found {output!r}")
@@ -50,10 +58,10 @@ def new_console(output: str = "auto", *, color: str = "auto", meta: bool = False
     if output == "json":
         from elf.sinks.console.jsonlines import JsonLines
 
-        return JsonLines(meta=meta)
+        return JsonLines(meta=meta, opens=opens, empties=empties)
     from elf.sinks.console.csv import Csv
 
-    return Csv(meta=meta)
+    return Csv(meta=meta, opens=opens, empties=empties)
 
 
 def make_way() -> None:

@@ -29,13 +29,14 @@ def report(
     every: str | None = None,
     master: str | None = None,
     output: str = "table",
+    timezone: str = "UTC",
     stdout: BinaryIO | None = None,
     notices: IO[str] | None = None,
 ) -> None:
     """Write a report of the lake at `lake` (a folder, or any URL that Spark reads) to `stdout`, or to an HTML file.
 
     sql: the user's own, over one view per job; params: the values of its parameters (`:name`). every: a length such as "1h": each
-    job's result in windows of that length.
+    job's result in windows of that length. timezone: of the functions of `sql` that have days and hours.
     Without both: the built-in reports. `notices` (stderr) gets a line for each report that is left out.
     Raises UsageError (a wrong argument, an empty lake, an unknown job, a column that cannot be merged, no job that --every
     can merge), ElfError (no Spark).
@@ -48,6 +49,7 @@ def report(
     said = notices or sys.stderr
     with one_line_errors():
         run = Run(spark, lake, every_us, lambda text: print(f"elf: {text}", file=said))
+        spark.conf.set("spark.sql.session.timeZone", timezone if sql is not None else "UTC")
         if sql is not None:
             sections = iter([run.of_sql(sql, params or {})])
         elif every is not None and target is None:

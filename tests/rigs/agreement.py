@@ -20,6 +20,11 @@ SCALARS = [
     "parse_url(referer, 'PATH')", "parse_url(referer, 'QUERY')", "parse_url(referer, 'QUERY', 'a')",
     "parse_url(referer, 'PROTOCOL')", "parse_url(referer, 'REF')", "date_trunc('MINUTE', time)", "date_trunc('HOUR', time)",
     "date_trunc('DAY', time)", "hour(time)", "minute(time)", "dayofweek(time)", "unix_timestamp(time)",
+    "least(bytes, 1000, status)", "greatest(request_time, 0.5)", "width_bucket(request_time, 0, 2, 8)",
+    "split(path, '/')[1]", "element_at(split(path, '/'), -1)", "substring_index(client_ip, '.', 2)", "md5(path)",
+    "concat_ws('-', user, method)", "sha2(user_agent, 256)", "crc32(path) % 7", "try_url_decode(query)",
+    "date_format(time, 'EEE dd/MMM HH:mm')", "from_utc_timestamp(time, 'Europe/Berlin')", "time + INTERVAL '5 minutes'",
+    "timestampdiff(SECOND, TIMESTAMP '2015-01-01', time)", "rlike(path, '^/a')",
     "bytes > '500'", "status = '200'", "request_time > 1.5", "request_time < bytes", "bytes / 0", "bytes % 0", "user = 'ann'",
 ]  # fmt: skip
 """Each is grouped by: so the values, their NULLs and their type are compared."""
@@ -34,6 +39,18 @@ AGGREGATES = [
     "100 * sum(bytes) / count(*)", "sum(bytes) / sum(request_time)", "max(bytes) - min(bytes)",
     "round(avg(request_time), 3)", "coalesce(sum(bytes), 0) + 1",
 ]  # fmt: skip
+
+TIME, SLOW = "struct(time, path IS NULL, path)", "struct(-request_time, path IS NULL, path)"
+EQUIVALENT = [
+    ("min(path)", "min(path)"),
+    ("max(user)", "max(user)"),
+    ("first(path)", f"min_by(path, {TIME})"),
+    ("last(path, true)", "min_by(path, struct(-unix_micros(time), path)) FILTER (WHERE path IS NOT NULL)"),
+    ("max_by(path, request_time)", f"min_by(path, {SLOW}) FILTER (WHERE request_time IS NOT NULL)"),
+    ("mode(path)", "mode(path, true)"),
+    ("mode(status)", "mode(status, true)"),
+]
+"""Aggregates whose ties Spark breaks by the order of arrival, and how to ask Spark for the smallest value."""
 
 WHOLE = [
     "SELECT count(*) AS n FROM access",
@@ -55,6 +72,11 @@ WHOLE = [
     "HAVING n > 2",
     "SELECT hour(window.start) AS h, count(*) AS n FROM access GROUP BY window(time, '1 hour')",
     "SELECT upper(method) AS m, concat(path, '!') AS p, max(bytes) AS b FROM access GROUP BY upper(method), concat(path, '!')",
+    "SELECT * FROM access",
+    "SELECT time, path AS p, length(p) AS n, n + 1 AS m, bytes / 7 FROM access WHERE status >= 400 OR user IS NULL",
+    "SELECT DISTINCT method, status div 100 AS class FROM access",
+    "SELECT DISTINCT user FROM access WHERE bytes > 100",
+    "SELECT DISTINCT date_trunc('MINUTE', time) AS minute, request_time > 0.5 AS slow FROM access",
 ]
 
 ORDERED = [
@@ -74,4 +96,18 @@ ORDERED = [
         "t DESC NULLS LAST, path",
         4,
     ),
+    ("SELECT time, user, path, bytes FROM access", "", "user, bytes DESC, time, path", 40),
+    (
+        "SELECT time, user, path, bytes FROM access",
+        "",
+        "user DESC NULLS FIRST, path ASC NULLS LAST, bytes, time",
+        40,
+    ),
+    (
+        "SELECT request_time, time, path FROM access WHERE status >= 300",
+        "",
+        "request_time DESC, time, path",
+        25,
+    ),
+    ("SELECT DISTINCT path, status FROM access", "", "status DESC, path", 5),
 ]

@@ -16,8 +16,8 @@ import sqlglot
 from msgspec.structs import replace
 
 from elf.agent.config.specs import SinkSection
+from elf.agent.control.server import ControlServer
 from elf.agent.control.service import ControlService
-from elf.agent.control.socket import ControlServer
 from elf.agent.host.sink_host import SinkHost
 from elf.agent.node.mesh_node import MeshNode, Outer
 from elf.agent.simulator.world.places import EPOCH_US, Actor

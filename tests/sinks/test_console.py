@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
@@ -15,11 +16,12 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from elf.jobmaster.windows.result import ColumnInfo, Lines, Sink, StreamClosed, Window
-from elf.sinks.console.cells import Changes, escape, iso
+from elf.sinks.console.cells import Changes, escape, iso, show_in
 from elf.sinks.console.console import Table
 from elf.sinks.console.csv import META, Csv
 from elf.sinks.console.grid import Grid, cut, places, span, table
 from elf.sinks.console.jsonlines import JsonLines
+from tests.rigs.terminal import Screen
 
 WINDOW = "struct<start:timestamp,end:timestamp>"
 TEN = 10_000_000
@@ -260,6 +262,7 @@ class TestTable:
                 Lines(),
                 columns,
                 [((s, s + minute), s // minute)],
+                is_single=True,
             )
             for s in (0, minute)
         ]
@@ -270,6 +273,27 @@ class TestTable:
     def test_one_window_over_all_has_no_heading(self) -> None:
         columns = (ColumnInfo("hits", "bigint"),)
         assert as_table([window([(3,)], start=None, columns=columns)]) == "hits\n   3\n"
+
+    def test_parts_of_a_result_without_a_time_are_one_table(self) -> None:
+        """Rows of lines come as they are read: a longer value moves the columns, and the header stands once."""
+        columns = (ColumnInfo("path", "string"), ColumnInfo("bytes", "bigint"))
+        parts: list[list[tuple[Any, ...]]] = [[("/a", 3), ("/b", 12)], [], [("/longer", 5)], [("/c", None)]]
+        windows = [window(rows, start=None, columns=columns, n=n) for n, rows in enumerate(parts, 1)]
+        assert as_table(windows) == (
+            "path  bytes\n/a        3\n/b       12\n/longer      5\n/c        NULL\n"
+        )
+        other = window([(1,)], start=None, columns=(ColumnInfo("hits", "bigint"),))
+        assert as_table([windows[0], other]) == "path  bytes\n/a        3\n/b       12\nhits\n   1\n"
+
+    def test_rows_too_wide_for_the_terminal_are_records(self) -> None:
+        columns = tuple(ColumnInfo(f"column{n}", "string") for n in range(9))
+        rows = [tuple(f"{n}{name}" for n in range(9)) for name in ("a" * 30, "b")]
+        windows = [window([each], start=None, columns=columns, n=n) for n, each in enumerate(rows, 1)]
+        lines = as_table(windows, terminal=True, size=(60, 24)).split("\n")
+        assert lines[:3] == ["column0  0" + "a" * 30, "column1  1" + "a" * 30, "column2  2" + "a" * 30]
+        assert lines[9:12] == ["", "column0  0b", "column1  1b"]
+        assert as_table(windows, terminal=True, size=(120, 24)).startswith("column0  ")
+        assert as_table(windows, terminal=True, size=(120, 24)).count("column0") == 1
 
     def test_open_windows_are_printed_at_the_end_if_they_never_were_final(self) -> None:
         text = as_table([window([row("/a", 1), row("/b", 1)], status="open")])
@@ -327,22 +351,143 @@ class TestTable:
     def test_job_is_named_where_several_share_the_console(self) -> None:
         text = as_table([window([row("/a", 1), row("/b", 2)])], show_job=True)
         assert text.startswith("── errors · 1970-01-01")
-        text = as_table([window([row("/a", 1)])], show_job=True)
+        text = as_table([replace(window([row("/a", 1)]), is_single=True)], show_job=True)
         assert text.splitlines()[1].startswith("errors  1970-01-01")
 
 
-def screen(text: str) -> str:
-    """What a terminal shows after `text`: enough of one for newlines, cursor up and erase below."""
-    lines: list[str] = []
-    for piece in text.split("\x1b["):
-        if piece[:1].isdigit() and "F" in piece[:4]:
-            count, _, rest = piece.partition("F")
-            del lines[len(lines) - int(count) :]
-            piece = rest
-        elif piece.startswith("J"):
-            piece = piece[1:]
-        lines += [line + "\n" for line in piece.split("\n")[:-1]]
-    return "".join(lines)
+def screen(text: str, columns: int = 80, lines: int = 24) -> str:
+    """What a terminal shows after `text`, and what has scrolled out of it."""
+    terminal = Screen(columns, lines)
+    terminal.feed(text)
+    return "\n".join([*terminal.history, *terminal.shown])
+
+
+class TestLive:
+    """A terminal that follows windows, some of which are open."""
+
+    @pytest.mark.parametrize("columns", [20, 40, 80])
+    def test_nothing_stale_is_left_in_a_narrow_terminal(self, columns: int) -> None:
+        stream = Terminal()
+        sink = Table(stream, size=(columns, 12), colour=True)
+        terminal, finals, read = Screen(columns, 12), 0, 0
+        for n in range(40):
+            start = n // 10 * TEN
+            if start and n % 10 == 5:
+                sink.put(window([row("/a", 10, start - TEN)], start=start - TEN))
+                finals += 1
+            rows = [row(f"/{'x' * 30}{each}", n, start) for each in range(n % 4)]
+            sink.put(window(rows, start=start, status="open", n=n + 1))
+            sink.flush()
+            terminal.feed(stream.getvalue()[read:].decode())
+            read = len(stream.getvalue())
+            assert len([line for line in terminal.text if line.startswith("── 1970")]) == finals + 1
+
+    def test_a_terminal_that_became_narrower(self) -> None:
+        stream = Terminal()
+        sink = Table(stream, size=(80, 24))
+        sink.put(window([row("/a", 1), row("/b", 2)], status="open"))
+        sink.flush()
+        sink._size = (40, 24)
+        sink.flush()
+        terminal = Screen(40, 24)  # a terminal wraps what it shows again
+        terminal.feed(stream.getvalue().decode())
+        assert len([line for line in terminal.text if "1970-01-01 00:00:00" in line]) == 1
+
+    def test_only_the_newest_open_window_is_drawn(self) -> None:
+        stream = Terminal()
+        sink = Table(stream, size=(80, 12))
+        for start in (0, TEN, 2 * TEN):
+            sink.put(window([row("/a", 1, start), row("/b", 2, start)], start=start, status="open"))
+        sink.flush()
+        lines = screen(stream.getvalue().decode()).split("\n")
+        assert lines[0].startswith("── 1970-01-01 00:00:20 – 00:00:30 · open")
+        assert lines[-2:] == ["… 2 older windows are not final yet", ""]
+        assert len([line for line in lines if line.startswith("──")]) == 1
+
+    def test_a_single_row_table_keeps_its_layout_where_windows_are_empty(self) -> None:
+        columns = (ColumnInfo("window", WINDOW), ColumnInfo("hits", "bigint"))
+        windows = [
+            replace(
+                window([((start, start + TEN), 7)] if full else [], start=start, columns=columns),
+                is_single=True,
+            )
+            for start, full in ((0, False), (TEN, True), (2 * TEN, False))
+        ]
+        windows.append(replace(windows[-1], start=3 * TEN, end=4 * TEN, status="open"))
+        assert as_table(windows).splitlines() == [
+            "window                          hits",
+            "1970-01-01 00:00:00 – 00:00:10        no rows",
+            "1970-01-01 00:00:10 – 00:00:20     7",
+            "1970-01-01 00:00:20 – 00:00:30        no rows",
+            "1970-01-01 00:00:30 – 00:00:40        open, no rows",
+        ]
+
+    def test_a_column_that_is_the_start_stands_for_the_window(self) -> None:
+        columns = (ColumnInfo("minute", "timestamp"), ColumnInfo("hits", "bigint"))
+        windows = [
+            replace(window(rows, start=start, columns=columns), is_single=True)
+            for start, rows in ((0, [(0, 7)]), (TEN, []))
+        ]
+        assert as_table(windows).splitlines() == [
+            "minute                hits",
+            "1970-01-01T00:00:00Z     7",
+            "1970-01-01T00:00:10Z        no rows",
+        ]
+
+
+@pytest.fixture
+def berlin() -> Iterator[None]:
+    show_in("Europe/Berlin")
+    yield
+    show_in("UTC")
+
+
+@pytest.mark.usefixtures("berlin")
+class TestZone:
+    """The clock goes back on 2015-10-25 from 03:00 +02:00 to 02:00 +01:00, and forth on 2015-03-29."""
+
+    COLUMNS = (ColumnInfo("window", WINDOW), ColumnInfo("at", "timestamp"))
+    AUTUMN = 1_445_731_200_000_000  # 2015-10-25T00:00:00Z
+    SPRING = 1_427_587_200_000_000  # 2015-03-29T00:00:00Z
+    HOUR = 3_600_000_000
+
+    def of(self, start: int, end: int) -> Window:
+        made = window([((start, end), start + 1)], columns=self.COLUMNS)
+        return replace(made, start=start, end=end, is_single=True)
+
+    def test_the_repeated_hour_has_two_offsets(self) -> None:
+        hours = [self.of(self.AUTUMN + n * self.HOUR, self.AUTUMN + (n + 1) * self.HOUR) for n in range(2)]
+        assert as_json(hours) == [
+            {
+                "window": {"start": "2015-10-25T02:00:00+02:00", "end": "2015-10-25T02:00:00+01:00"},
+                "at": "2015-10-25T02:00:00.000001+02:00",
+            },
+            {
+                "window": {"start": "2015-10-25T02:00:00+01:00", "end": "2015-10-25T03:00:00+01:00"},
+                "at": "2015-10-25T02:00:00.000001+01:00",
+            },
+        ]
+        assert as_csv(hours).splitlines()[1:] == [
+            "2015-10-25T02:00:00+02:00,2015-10-25T02:00:00+01:00,2015-10-25T02:00:00.000001+02:00",
+            "2015-10-25T02:00:00+01:00,2015-10-25T03:00:00+01:00,2015-10-25T02:00:00.000001+01:00",
+        ]
+        assert [line.partition("  2015")[0].rstrip() for line in as_table(hours).splitlines()[1:]] == [
+            "2015-10-25 02:00 +02:00 – 02:00 +01:00",
+            "2015-10-25 02:00 – 03:00 +01:00",
+        ]
+
+    def test_days_of_23_and_25_hours(self) -> None:
+        day = 24 * self.HOUR
+        assert span(self.AUTUMN - 2 * self.HOUR, self.AUTUMN + 23 * self.HOUR) == (
+            "2015-10-25 00:00 +02:00 – 2015-10-26 00:00 +01:00"
+        )
+        assert span(self.SPRING - self.HOUR, self.SPRING + 22 * self.HOUR) == (
+            "2015-03-29 00:00 +01:00 – 2015-03-30 00:00 +02:00"
+        )
+        assert span(self.SPRING + day, self.SPRING + 2 * day) == "2015-03-30 02:00 – 2015-03-31 02:00 +02:00"
+
+    def test_beyond_the_calendar(self) -> None:
+        assert iso(253_402_300_800_000_000) == "10000-01-01T00:00:00.000000Z"
 
 
 class TestGrid:

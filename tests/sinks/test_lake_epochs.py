@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from elf.agent.run.engine import RunOptions, run
-from elf.agent.single.node import follow
+from elf.agent.single.follow import follow
 from elf.errors import UsageError
 from elf.sinks.lake.layout import ledger
 from elf.sinks.lake.parquet import ParquetSink

@@ -15,7 +15,7 @@ import pytest
 from elf.errors import ElfError, UsageError
 from elf.jobmaster.plan.plan import Call, Column, Literal, WindowSpec
 from elf.jobmaster.values.sql_types import BIGINT, BOOLEAN, INT, STRING
-from elf.sinks.console.cells import iso
+from elf.sinks.console.cells import iso, show_in
 from elf.sinks.lake import layout, parquet, spark_read
 from elf.sinks.lake.parquet import ParquetSink
 from elf.sinks.report import builtin
@@ -151,6 +151,22 @@ def test_built_in_reports(spark: Any, stored: tuple[Path, Lake]) -> None:
     assert (held["job"], held["panes"]) == ("traffic", len(expected))
     assert held["lines_parsed"] == sum(h for groups in expected.values() for h, _ in groups.values())
     assert held["lines_rejected"] == len(expected)
+
+
+def test_days_and_hours_of_another_zone(spark: Any, stored: tuple[Path, Lake]) -> None:
+    """A day of 25 hours, between two midnights of Berlin."""
+    sql = (
+        "SELECT hour(at) AS h, date_trunc('day', at) AS day, bigint(date_trunc('day', at + INTERVAL 1 DAY)) - "
+        "bigint(date_trunc('day', at)) AS seconds FROM (SELECT timestamp'2015-10-25T00:30:00Z' AS at)"
+    )
+    show_in("Europe/Berlin")
+    try:
+        assert ask(spark, stored[0], sql=sql, timezone="Europe/Berlin") == [
+            {"h": 2, "day": "2015-10-25T00:00:00+02:00", "seconds": 25 * 3600}
+        ]
+    finally:
+        show_in("UTC")
+    assert ask(spark, stored[0], sql=sql) == [{"h": 0, "day": "2015-10-25T00:00:00Z", "seconds": 24 * 3600}]
 
 
 def test_sql_sees_a_view_for_each_job(spark: Any, stored: tuple[Path, Lake]) -> None:

@@ -38,6 +38,15 @@ QUERIES = {
         "round(avg(CAST(bytes AS DECIMAL(18,6))), 1) AS r, floor(sum(bytes) / 10) AS f, max(time) AS last, "
         "min(bytes > 100) AS b FROM access GROUP BY window(time, '{window}'), status"
     ),
+    "texts": (
+        "SELECT window, status, min(path) AS lo, max(path) AS hi, min(user) AS u, md5(max(path)) AS h, "
+        "element_at(split(min(path), '/'), -1) AS tail, substring_index(max(path), '/', 2) AS head, "
+        "first(path) AS f, last(user, true) AS l, max_by(path, bytes) AS mb, min_by(status, bytes / 7) AS ms, last(user) AS lu, "
+        "concat_ws('-', min(user), max(path)) AS both, date_format(max(time), 'HH:mm') AS at, greatest(min(bytes), 300) AS g, "
+        "max(time) + INTERVAL '5 minutes' AS later, timestampdiff(SECOND, min(time), max(time)) AS span, "
+        "from_utc_timestamp(min(time), 'Europe/Berlin') AS local, url_decode(min(path)) AS decoded "
+        "FROM access GROUP BY window(time, '{window}'), status"
+    ),
     "distinct": (
         "SELECT window, count(DISTINCT path) AS p, count(DISTINCT client_ip, status) AS pairs, "
         "count(DISTINCT CAST(bytes AS DECIMAL(12,2))) AS d FROM access GROUP BY window(time, '{window}')"

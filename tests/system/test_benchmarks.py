@@ -60,6 +60,11 @@ def test_peers_tell_the_same(folder: Path) -> None:
             assert "skipped" in line
 
 
+def test_grep_prints_the_same_lines(folder: Path) -> None:
+    told = run("grep.py", "--smoke", "--folder", str(folder))
+    assert told.count("results equal") == 2
+
+
 def test_the_tree_equals_duckdb_and_a_dict() -> None:
     told = run("cbt.py", "--rows", "20000", "--runs", "1")
     results = [line.rsplit("result ", 1)[1].split() for line in told.splitlines() if ", result " in line]

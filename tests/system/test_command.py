@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import codecs
 import fcntl
 import json
 import os
 import pty
+import select
 import signal
+import struct
 import subprocess
 import sys
 import termios
@@ -18,6 +21,7 @@ import pytest
 
 from tests.agent.commands.test_cli import CONFIGURATION, LINES, QUERY
 from tests.rigs.agents.seen import WAIT_S
+from tests.rigs.terminal import Screen
 
 ELF = [sys.executable, "-m", "elf"]
 
@@ -49,7 +53,7 @@ def test_answers_at_once_and_imports_nothing_heavy() -> None:
         took.append(ended[2] + ended[3] - began[2] - began[3])
         assert done.returncode == 0, done.stderr
     assert min(took) < 0.2
-    for verb in ("run", "parse", "formats", "explain", "validate", "report", "demo", "agent"):
+    for verb in ("run", "grep", "parse", "formats", "explain", "validate", "report", "demo", "agent"):
         assert f"\n  {verb} " in done.stdout
 
 
@@ -102,6 +106,34 @@ def test_a_signal_ends_the_wait_for_standard_input() -> None:
     assert [row["hits"] for row in rows] == [30, 10]
 
 
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (
+            ["run", "SELECT path, status WHERE status = 404", "-", "-q", "--output", "csv"],
+            b"path,status\n/1,404\n",
+        ),
+        (["grep", "status = 404"], LINES[4].encode()),
+    ],
+)
+def test_rows_appear_as_lines_come_and_a_closed_reader_ends_it(
+    arguments: Sequence[str], expected: bytes
+) -> None:
+    line = LINES[4].encode()
+    streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen([*ELF, *arguments], **streams) as process:  # type: ignore[call-overload]
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(LINES[1].encode() + line)
+        process.stdin.flush()
+        assert process.stdout.read(len(expected)) == expected  # while the pipe is open
+        process.stdout.close()
+        process.stdin.write(line)
+        process.stdin.flush()
+        assert process.wait(WAIT_S) == 0
+        assert process.stderr.read() == b""
+
+
 def test_a_closed_pipe_is_success(tmp_path: Path) -> None:
     path = tmp_path / "big.log"
     path.write_text("".join(line.replace("/0", f"/{n}") for n in range(2_000) for line in LINES))
@@ -149,7 +181,7 @@ def test_progress_and_table_on_a_terminal_only(log: Path) -> None:
 def test_ctrl_c_prints_the_open_windows(log: Path) -> None:
     query = "SELECT window, count(*) AS n FROM access GROUP BY window(time, '1 minute')"
     with subprocess.Popen(
-        [*ELF, "run", query, "--follow", "--meta", str(log)],
+        [*ELF, "run", query, "--follow", "--meta", "--open", str(log)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -161,6 +193,58 @@ def test_ctrl_c_prints_the_open_windows(log: Path) -> None:
         _, err = process.communicate(timeout=WAIT_S)
     assert process.returncode == 130, err
     assert "40 lines" in err
+
+
+def test_a_live_pipe_is_answered_as_its_lines_come() -> None:
+    """`kubectl logs -f … | elf run Q`: final windows while it runs, also those without a row; the rest when it ends."""
+    query = "SELECT window, count(*) AS n FROM access WHERE status >= 500 GROUP BY window(time, '1 second')"
+    with subprocess.Popen(
+        [*ELF, "run", query, "--lateness", "0s"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        until = time.monotonic() + WAIT_S
+        while not select.select([process.stdout], [], [], 0.05)[0] and time.monotonic() < until:
+            at = time.strftime("%d/%b/%Y:%H:%M:%S +0000", time.gmtime())
+            process.stdin.write(b'192.0.2.1 - - [%s] "GET / HTTP/1.1" 200 1 "-" "-"\n' % at.encode())
+            process.stdin.flush()
+        empty = json.loads(process.stdout.readline())
+        assert (empty["n"], empty["_elf"]["status"], empty["_elf"]["rows"]) == (None, "final", 0)
+        assert empty["_elf"]["lines_parsed"] > 0
+        process.stdin.write(
+            b'192.0.2.1 - - [%s] "GET / HTTP/1.1" 500 1 "-" "-"\n'
+            % time.strftime("%d/%b/%Y:%H:%M:%S +0000", time.gmtime(time.time() + 2)).encode()
+        )
+        out, err = process.communicate(timeout=WAIT_S)
+    assert process.returncode == 0, err
+    last = json.loads(out.splitlines()[-1])
+    assert (last["n"], "_elf" in last) == (1, False)
+    assert b"elf: windows are final 0s after their end (--lateness)\n" in err
+
+
+def test_following_in_a_small_terminal_leaves_nothing_stale(log: Path) -> None:
+    query = "SELECT window, path, count(*) AS hits FROM access GROUP BY window(time, '1 minute'), path"
+    leader, follower = pty.openpty()
+    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("4H", 12, 40, 0, 0))
+    command = [*ELF, "run", "-f", "-q", "--emit", "20ms", query, str(log)]
+    screen, decode = Screen(40, 12), codecs.getincrementaldecoder("utf-8")().decode
+    with subprocess.Popen(command, stdin=follower, stdout=follower, stderr=follower) as process:
+        os.close(follower)
+        for hits in (14, 15, 16):  # of /0
+            until = time.monotonic() + WAIT_S
+            while not any(line.split() == ["/0", str(hits)] for line in screen.text):
+                assert time.monotonic() < until, screen.text
+                screen.feed(decode(os.read(leader, 65536)))
+            with log.open("a") as file:
+                file.write(LINES[0])
+        process.send_signal(signal.SIGINT)
+        process.wait(WAIT_S)
+    os.close(leader)
+    headings = [line for line in screen.text if line.startswith("──")]
+    assert headings == ["── 2015-05-17 10:05 – 10:06 · open · 42…"]
 
 
 def test_a_signal_between_any_two_steps_of_waiting_is_heard() -> None:

@@ -18,7 +18,7 @@ import pytest
 from typer.testing import CliRunner
 
 from elf.agent.control import protocol as w
-from elf.agent.control.socket import READ_ONLY
+from elf.agent.control.server import READ_ONLY
 from elf.errors import UsageError
 from elf.jobmaster.directory.job_spec import decode_job
 from elf.srt.security.files import load_keys, save_keys
@@ -64,7 +64,10 @@ def test_changes_are_listed_everywhere_and_an_operator_changes_its_own_jobs_only
     bob = fleet.authority.issue("bob", "operator", int(time.time()), jobs=("web-*",))
     bundle = fleet.folder / "bob.keys"
     save_keys(bob, bundle)
-    fleet.elf("job", "start", "web-hits", "--sql", SQL, "--keys", str(bundle), at=1)
+    started = fleet.elf("job", "start", "web-hits", "--sql", SQL, "--keys", str(bundle), at=1)
+    assert (
+        "windows are final 5s after their end" in started
+    )  # the agents' logs have the time of a request's end
     fleet.start_job("hits")
     wait_until(
         lambda: all(served(agent) == {"hits", "web-hits"} for agent in fleet.agents), "not all know both jobs"

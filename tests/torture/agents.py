@@ -114,6 +114,8 @@ class Agent:
         self._clock_library = clock_library
         self.lock = threading.RLock()
         self.is_wanted = False
+        self.is_leaving = False
+        """Whether it was asked to leave, and goes on with that after the command gave up."""
         """Whether it should run; if it ends unexpectedly it is started again, as a service would be."""
         self.has_bug = False
         """Whether it has a bug, which is inactive until a file `bug` exists."""
@@ -152,7 +154,7 @@ class Agent:
 
     def start(self) -> None:
         """Run it."""
-        self.is_wanted = True
+        self.is_wanted, self.is_leaving = True, False
         self.starts += 1
         with self.log_file.open("ab") as said:
             said.write(f"--- start {self.starts} at {time.time():.3f}\n".encode())

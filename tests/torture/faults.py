@@ -206,7 +206,7 @@ def join(world: World, fault: Fault) -> None:
 
 
 def leave(world: World, fault: Fault) -> None:
-    """Leave for good, after the last line. An agent that cannot leave in time stays."""
+    """Leave for good, after the last line. An agent that cannot leave in time stays, and ends as soon as it can."""
     agent = world.agents[fault.host]
     world.servers[fault.host].dismiss()
     with suppress(RefusedError):
@@ -214,7 +214,7 @@ def leave(world: World, fault: Fault) -> None:
         elf("mesh", "leave", "--agent", agent.socket, seconds=LEAVE_S_MAX)
         world.gone[fault.host] = "left"
         return
-    agent.is_wanted = True
+    agent.is_wanted = agent.is_leaving = True
     if not agent.is_running:
         agent.start()
 

@@ -198,17 +198,21 @@ class World:
             if agent.is_wanted and not agent.is_running and agent.lock.acquire(blocking=False):
                 try:
                     if agent.is_wanted and not agent.is_running:
-                        self._note_end(agent)
-                        agent.start()
+                        self._ended(agent)
                 finally:
                     agent.lock.release()
 
-    def _note_end(self, agent: Agent) -> None:
+    def _ended(self, agent: Agent) -> None:
         assert agent.process is not None
+        if agent.is_leaving and agent.process.returncode == 0:
+            agent.is_wanted = False
+            self.gone[agent.name] = "left"
+            return
         said = agent.log_file.read_text(errors="replace")[-2_000:]
         self.ends.append(End(time.time(), agent.name, agent.process.returncode, said))
         self.recorder.event("ended", agent.name, f"ended by itself with {agent.process.returncode}")
         self.pause(SERVICE_S)
+        agent.start()
 
     def rotate(self, name: str) -> None:
         self.rotations[name].rotate()

@@ -11,6 +11,8 @@ from typing import Annotated
 
 import typer
 
+from elf.agent.commands.run_line import Output
+
 job_app = typer.Typer(help="Jobs of the mesh: start, change, stop, list, watch.", no_args_is_help=True)
 
 
@@ -66,6 +68,10 @@ ListOutput = Annotated[
     TableOrJson | None,
     typer.Option("--output", help="Its form.", show_default="table on a terminal, json in a pipe"),
 ]
+WatchOutput = Annotated[
+    Output | None,
+    typer.Option("--output", help="Its form.", show_default="table on a terminal, json in a pipe"),
+]
 
 Strict = Annotated[
     bool,
@@ -104,7 +110,11 @@ def job_start(
     ] = None,
     lateness: Annotated[
         str | None,
-        typer.Option(metavar="SPAN", help="How long a window waits for late lines.", show_default="60s"),
+        typer.Option(
+            metavar="SPAN",
+            help="How long a window waits for late lines.",
+            show_default="by the logs' formats",
+        ),
     ] = None,
     emit: Annotated[
         str | None,
@@ -400,7 +410,7 @@ def job_watch(
     windows: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="End after N final windows.")
     ] = None,
-    output: ListOutput = None,
+    output: WatchOutput = None,
     agent: Agent = None,
 ) -> None:
     """Follow a job's windows, open ones as they grow."""

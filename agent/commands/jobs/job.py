@@ -14,12 +14,13 @@ from elf.agent.commands.arguments import values_of
 from elf.agent.commands.jobs.estimate import estimate_lines, estimate_values
 from elf.agent.commands.process.streams import say
 from elf.agent.config import units
-from elf.agent.config.job_file import EMIT_US, KEEP_US, LATENESS_US, JobFile, read_job_file
+from elf.agent.config.job_file import EMIT_US, KEEP_US, JobFile, read_job_file
 from elf.agent.config.limits import limits_text
 from elf.agent.config.names import check_new, meant
 from elf.agent.config.toml_values import read_duration, read_emit
 from elf.agent.control import protocol as w
-from elf.agent.control.socket import Control, socket_path
+from elf.agent.control.client import Control, socket_path
+from elf.agent.formats.fields import LATENESS_MAX_US
 from elf.errors import ConfigError, QueryError, UsageError
 from elf.jobmaster.directory.job_spec import JobSpec, decode_job, jobs_of
 from elf.jobmaster.directory.limits import NO_LIMITS, Limits
@@ -46,13 +47,13 @@ FLAGS = {
 
 
 class NewJob(msgspec.Struct, frozen=True):
-    """A job as a command or a job file asks for it. label: of the folder that has its file. params: NAME=VALUE of the query's
-    parameters; the file may have more."""
+    """A job as a command or a job file asks for it. lateness_us: None for that of the agents' formats. label: of the folder that
+    has its file. params: NAME=VALUE of the query's parameters; the file may have more."""
 
     name: str
     sql: str
     source: str | None = None
-    lateness_us: int = LATENESS_US
+    lateness_us: int | None = None
     emit_us: int = EMIT_US
     keep_us: int = KEEP_US
     sinks: tuple[str, ...] = ()
@@ -142,7 +143,9 @@ def start_command(
         return _values(spec, dry_run, estimates, started=not dry_run)
     if estimates is not None:
         return "\n".join(_outlook(spec, held, estimates))
-    return f"job {new.name} was started; see its windows with: elf job watch {new.name}"
+    late = f"windows are final {units.duration_text(spec.lateness_us)} after their end (--lateness sets it); "
+    told = late if new.lateness_us is None and plan.window is not None else ""
+    return f"job {new.name} was started; {told}see its windows with: elf job watch {new.name}"
 
 
 def _values(spec: JobSpec, dry_run: bool, estimates: w.Estimates | None, started: bool) -> str:
@@ -270,7 +273,7 @@ def spec_of(new: NewJob, plan: Plan, held: w.JobHeld, former: JobSpec | None) ->
         former.number + 1 if former is not None else 1,
         plan.source,
         (version_of(plan, new.sql),),
-        lateness_us=new.lateness_us,
+        lateness_us=_lateness_us(new, held.schemas.get(plan.source), former),
         keep_us=new.keep_us,
         sinks=new.sinks,
         line_us=now_us,
@@ -280,6 +283,15 @@ def spec_of(new: NewJob, plan: Plan, held: w.JobHeld, former: JobSpec | None) ->
         limits=new.limits,
     )
     return started(spec)
+
+
+def _lateness_us(new: NewJob, source: w.HeldSource | None, former: JobSpec | None) -> int:
+    """What was asked for; else that of the job as it runs, or the longest of the formats of the agents that follow its source."""
+    if new.lateness_us is not None:
+        return new.lateness_us
+    if former is not None and not former.stopped:
+        return former.lateness_us
+    return (source.lateness_us if source is not None else 0) or LATENESS_MAX_US
 
 
 def check_others(limits: Limits, plan: Plan, place: str) -> None:

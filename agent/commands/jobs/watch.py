@@ -15,7 +15,7 @@ from elf.agent.commands.process.signals import Stop, stop_on_signals
 from elf.agent.commands.process.streams import say
 from elf.agent.config.names import check_asked
 from elf.agent.control import protocol as w
-from elf.agent.control.socket import Control
+from elf.agent.control.client import Control
 from elf.errors import PeerError
 from elf.jobmaster.directory.job_spec import END
 from elf.jobmaster.plan.codec import decode
@@ -127,4 +127,5 @@ def _window(name: str, put: Put, plans: dict[str, Plan]) -> Window:
         agents_expected=put.agents_expected,
         left_out=put.left_out,
         others=put.others,
+        is_single=plan.is_single,
     )

@@ -410,9 +410,9 @@ class Oracle:
         truth, put = self._written_in(parts, now_us), self.last.get(key)
         is_past = log.is_past(stretch.version, start)
         if put is None or (put.status == "withdrawn" and not truth):
-            may_lack = (
-                not truth or is_past or key in self.forgotten or not self.recoverable(low, high, log.ends)
-            )
+            # Of a changed job no line of a deleted file is sure to be read again, as for a window that lacks an agent.
+            sure = self.recoverable(low, high, log.ends, due_us=0)
+            may_lack = not truth or is_past or key in self.forgotten or not sure
             name = f"job {short(log.job)} version {stretch.version[:6]} window {start}"
             return "" if may_lack else f"{name}: never published, {len(truth)} groups"
         if is_past:

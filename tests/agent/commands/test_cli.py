@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import lzma
 import os
 import shutil
 from collections.abc import Sequence
@@ -76,7 +77,7 @@ class TestUsage:
             (["run", "--fromat", "x", "q", "f"], "elf: no such option: --fromat"),
             (
                 ["run"],
-                "elf: missing argument 'QUERY', or a usual question with --report NAME; see elf run --help",
+                "elf: missing argument 'QUERY', a file of it with --file, or a usual question with --report NAME",
             ),
             (["run", "--report", "traffic"], "elf: no file to read; name one, or - for stdin"),
             (["run", QUERY, "x", "--report", "traffic"], "elf: QUERY and --report are both given; leave one"),
@@ -98,11 +99,33 @@ class TestUsage:
                 'elf: --sink: expected "console", "console:table" (or json, csv), or "parquet:DIR", found',
             ),
             (["run", QUERY, "x", "--output", "xml"], "elf: invalid value for '--output'"),
+            (
+                ["run", "a.log", "SELECT 1", "b c.log"],
+                "elf: the query comes first, then the files: elf run 'SELECT 1' a.log 'b c.log'\n",
+            ),
+            (["run", ODD], f"elf: {ODD}: is a file, where the query should be: elf run QUERY {ODD}; "),
+            (["run", "--file", "/nowhere/q.sql", "x"], "elf: --file: /nowhere/q.sql: No such file"),
+            (["run", "-F", "/dev/null", "x"], "elf: --file: /dev/null: is empty"),
+            (["run", "-F", "q", "--report", "paths"], "elf: --report and --file are both given; leave one"),
+            (["run", QUERY, "x", "--lateness", "5s"], "elf: --lateness: is for live logs; give --follow"),
+            (
+                ["run", QUERY, "x", "--display-timezone", "X/Y"],
+                "elf: --display-timezone: expected a name like",
+            ),
+            (
+                ["report", "x", "--output", "html:y", "--display-timezone", "Asia/Tokyo"],
+                "elf: --display-timezone: ",
+            ),
+            (["run", QUERY, "x", "--open"], "elf: --open: is for live logs; give --follow"),
+            (["run", QUERY, "x", "-f", "--lateness", "5"], "elf: --lateness: expected a duration like"),
+            (["run", QUERY, "x", "-f", "--emit", "1ms"], "elf: --emit: expected at least 10ms, found '1ms'"),
             (["run", QUERY, "/nowhere/x.log"], "elf: /nowhere/x.log: no such file"),
             (["run", "--report", "trafic", "x"], "elf: "),
             (["explain"], "elf: name a query, or a usual question with --report NAME"),
-            (["explain", "SELECT 1"], "elf: query: "),
+            (["explain", "SELECT"], "elf: query: "),
             (["formats", "combned"], "elf: format 'combned' is not known; did you mean combined?"),
+            (["functions", "spilt"], "elf: query: there is no function spilt; did you mean split?"),
+            (["help", "qery"], "elf: there is no page qery; did you mean query?"),
             (["parse", "/nowhere/x.log"], "elf: /nowhere/x.log: no such file"),
         ],
     )
@@ -163,6 +186,39 @@ class TestRun:
             code, out, err = elf(capfd, "run", query, log, *more)
             assert (code, out) == (2, "")
             assert said in err
+
+    def test_a_query_in_a_file(self, capfd: pytest.CaptureFixture[str], log: Path, tmp_path: Path) -> None:
+        (tmp_path / "q.sql").write_text(f"\ufeff-- by status\n{QUERY};\n")
+        code, out, _ = elf(capfd, "run", "-q", "-F", tmp_path / "q.sql", log)
+        assert (code, out) == (0, elf(capfd, "run", "-q", QUERY, log)[1])
+
+    def test_a_line_in_the_future_is_rejected_everywhere(
+        self, capfd: pytest.CaptureFixture[str], log: Path
+    ) -> None:
+        with log.open("a") as file:
+            file.write(LINES[0].replace("2015", "2915"))
+        code, out, err = elf(capfd, "run", "SELECT count(*) AS n FROM access", log)
+        assert (code, json.loads(out)["n"]) == (0, len(LINES))
+        assert "elf: rejected: 1 time in the future; see them with: elf parse" in err
+        _, out, _ = elf(capfd, "parse", log)
+        assert out.splitlines()[-4:] == [
+            "1 rejected: time in the future",
+            "  in time, at byte 0: expected a time at most 5 minutes ahead of this machine's clock (or is --timezone missing?)",
+            "  2915-05-17T10:05:00.000000Z",
+            "  ^",
+        ]
+
+    def test_times_in_another_zone(self, capfd: pytest.CaptureFixture[str], log: Path) -> None:
+        query = "SELECT window, min(time) AS first FROM access GROUP BY window(time, '1 day')"
+        code, out, _ = elf(capfd, "run", "-q", "--display-timezone", "Europe/Berlin", query, log)
+        assert (code, json.loads(out)) == (
+            0,
+            {
+                "window": {"start": "2015-05-17T00:00:00+02:00", "end": "2015-05-18T00:00:00+02:00"},
+                "first": "2015-05-17T12:05:00+02:00",
+            },
+        )
+        assert "2015-05-17T10:05:00Z" in elf(capfd, "run", "-q", query, log)[1]
 
     def test_csv_without_rows_has_a_header(
         self, capfd: pytest.CaptureFixture[str], log: Path, tmp_path: Path
@@ -309,6 +365,33 @@ class TestFormats:
         code, out, err = elf(capfd, "formats", "combined")
         assert (code, err) == (0, "")
         assert ["bytes", "bigint"] in [line.split()[:2] for line in out.splitlines()], out
+        _, out, _ = elf(capfd, "formats", "envoy")
+        assert out.startswith("Envoy's default access log\nhttps://www.envoyproxy.io/docs/")
+
+    def test_a_format_of_ones_own(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        """Listed, described, detected in an archive, and named; a mistake in it is one line with its file."""
+        monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+        own = tmp_path / "elf" / "formats.toml"
+        own.parent.mkdir()
+        own.write_text("[format.shop]\nsummary = \"the shop's\"\nline = '{time:iso}|{status}|{tenant}'\n")
+        log = tmp_path / "shop.log.xz"
+        log.write_bytes(lzma.compress(b"2015-05-17T10:05:03Z|200|acme\n2015-05-17T10:05:04Z|500|acme\n"))
+        _, out, _ = elf(capfd, "formats")
+        assert ["shop", "the", "shop's"] in [line.split() for line in out.splitlines()]
+        _, out, _ = elf(capfd, "formats", "shop")
+        assert ["tenant", "string", "tenant"] in [line.split()[:3] for line in out.splitlines()]
+        query = "SELECT tenant, max(status) AS worst FROM access GROUP BY tenant"
+        code, out, err = elf(capfd, "run", query, str(log), "--output", "json")
+        assert (code, json.loads(out)) == (0, {"tenant": "acme", "worst": 500})
+        assert "shop.log.xz: format shop\n" in err
+        again = elf(capfd, "run", query, str(log), "--output", "json", "--format", f"toml:{own}#shop")
+        assert again[:2] == (0, out)
+        own.write_text("[format.shop]\nline = '{time:isoo}'\n")
+        code, out, err = elf(capfd, "parse", str(log), "--format", "shop")
+        assert (code, out) == (2, "")
+        assert err == f"elf: {own}: [format.shop]: {{time:isoo}}: unknown type isoo; did you mean iso?\n"
 
 
 class TestExplain:

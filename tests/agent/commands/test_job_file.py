@@ -79,7 +79,7 @@ def test_values_of_parameters_are_texts() -> None:
 def test_sql_alone_is_a_job_file() -> None:
     file = read(f"\n\n{SQL}\n\n", "traffic.sql")
     assert file == JobFile(Path("traffic.sql"), SQL, sql_line=3)
-    assert said(file) == (None, None, 60 * SECOND, SECOND // 4, 3600 * SECOND, ())
+    assert said(file) == (None, None, None, SECOND // 4, 3600 * SECOND, ())
 
 
 @pytest.mark.parametrize(("text", "name"), [(TOML, "t.toml"), (HEADED, "t.sql")])
@@ -232,7 +232,7 @@ def test_a_folders_files_are_its_jobs(tmp_path: Path) -> None:
     jobs, errors = jobs_of(tmp_path, "web")
     assert errors == []
     assert [(job.name, job.label, job.lateness_us) for job in jobs] == [
-        ("a", "web", 60 * SECOND),
+        ("a", "web", None),
         ("traffic", "web", 5 * SECOND),
     ]
     assert [job.file and job.file.path.name for job in jobs] == ["a.sql", "b.toml"]

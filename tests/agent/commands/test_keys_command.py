@@ -45,7 +45,7 @@ def elf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("ELF_AUTHORITY", raising=False)
     monkeypatch.setenv("ELF_CONFIG", str(tmp_path / "elf.toml"))
-    monkeypatch.setattr("elf.agent.control.socket.RUN_DIR", tmp_path)
+    monkeypatch.setattr("elf.agent.control.client.RUN_DIR", tmp_path)
     return Shell(tmp_path, capsys)
 
 

@@ -15,9 +15,10 @@ from typing import get_args
 import pytest
 
 from elf.agent.control import protocol as w
-from elf.agent.control import socket as c
+from elf.agent.control import server as c
+from elf.agent.control.client import Control, socket_path
+from elf.agent.control.server import BUFFER_BYTES, READ_ONLY, READERS_MAX, ControlServer
 from elf.agent.control.service import wait_for_news
-from elf.agent.control.socket import BUFFER_BYTES, READ_ONLY, READERS_MAX, Control, ControlServer, socket_path
 from elf.errors import ElfError, PeerError, UsageError
 from elf.srt.messages.messages import Item
 
@@ -228,7 +229,7 @@ class TestReaders:
 
     @pytest.fixture
     def at(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-        monkeypatch.setattr("elf.agent.control.socket._may_change", lambda writer: False)
+        monkeypatch.setattr("elf.agent.control.server._may_change", lambda writer: False)
         with running(tmp_path / "control.sock") as server:
             yield server.path
 
@@ -277,7 +278,7 @@ class TestReaders:
                 pytest.raises(ElfError, match=f"^{READERS_MAX} commands are connected"),
             ):
                 control.one(w.JobList())
-            monkeypatch.setattr("elf.agent.control.socket._may_change", lambda writer: True)
+            monkeypatch.setattr("elf.agent.control.server._may_change", lambda writer: True)
             with Control(at) as control:
                 assert control.one(w.JobList()) == w.Jobs(())
 
@@ -319,7 +320,7 @@ class TestPath:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """So that the command names the permitted user."""
-        monkeypatch.setattr("elf.agent.control.socket.RUN_DIR", tmp_path / "run")
+        monkeypatch.setattr("elf.agent.control.client.RUN_DIR", tmp_path / "run")
 
         def denied(path: Path) -> None:
             raise PermissionError(13, "Permission denied", str(path))

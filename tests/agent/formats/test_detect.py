@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from elf.agent.formats import formats
+from elf.agent.formats import formats, nginx
 from elf.agent.formats.detect import LINES_MAX
 from elf.agent.formats.fields import Reason
 from elf.agent.formats.parser import Parser
@@ -89,15 +89,43 @@ def test_objects_are_told_apart_by_their_keys() -> None:
 
 
 def test_what_fits_nothing_is_answered_with_what_was_tried_and_the_first_mismatch() -> None:
-    line = b'10.0.0.1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 5 "-" "curl" 0.250\n'
+    line = b'10.0.0.1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 5 "-" "curl" 0.250 x\n'
     with pytest.raises(FormatError) as caught:
         formats.resolve("auto", sample=line * 3)
     said = str(caught.value)
-    assert "none of alb, haproxy," in said
+    assert all(name in said for name in ("none of ", " alb, haproxy,", " combined, ", "nearest is combined "))
     assert "(0% of 3 lines)" in said
     assert "0.250" in said
     assert "name the format" in said
     assert "\n" not in said
+
+
+@pytest.mark.parametrize(
+    ("rest", "fields"),
+    [
+        (' 0.250 "shop" up=10.0.0.1:80', '$request_time "$field1" up=$up'),
+        (
+            ' "-" 17 0.250 0.100 0.100',
+            '"$http_x_forwarded_for" $field1 $request_time $upstream_response_time $field2',
+        ),
+        (' id="a" status=7', 'id="$id" status=$field1'),
+    ],
+)
+def test_combined_and_further_fields_are_asked_about(rest: str, fields: str) -> None:
+    line = f'10.0.0.1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 5 "-" "curl"{rest}\n'.encode()
+    with pytest.raises(FormatError) as caught:
+        formats.resolve("auto", sample=line * 3)
+    asked = f"{nginx.COMBINED} {fields}"
+    assert f"; is it --format '{asked}' (100% of them fit)? Else name the format" in str(caught.value)
+    assert Parser(formats.resolve(asked), ()).parse(line).rows == 1
+
+
+@pytest.mark.parametrize("rest", ["x", ' "a', "  1", ' a"b', ' "a""b"', " 1 "])
+def test_what_cannot_be_told_apart_is_not_asked_about(rest: str) -> None:
+    line = f'10.0.0.1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 5 "-" "curl"{rest}\n'.encode()
+    with pytest.raises(FormatError) as caught:
+        formats.resolve("auto", sample=line * 3)
+    assert "is it" not in str(caught.value)
 
 
 @pytest.mark.parametrize("sample", [b"", b"\n\n\n", b"   \n"])

@@ -55,7 +55,7 @@ def test_any_w3c_header_gives_fields(names: bytes) -> None:
 @given(st.binary(max_size=400))
 def test_any_sample_is_a_format_or_one_line_of_error(sample: bytes) -> None:
     if not one_line_error(lambda: formats.resolve("auto", sample=sample)):
-        assert formats.resolve("auto", sample=sample).name in formats.NAMES
+        assert formats.resolve("auto", sample=sample).name in formats.names()
 
 
 WORD = st.text(string.ascii_letters + string.digits + "/._", min_size=1, max_size=8)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -14,7 +16,7 @@ from elf.agent.host import seeds as seeds_module
 from elf.agent.host.clock import SLEEP_S_MAX, STEP_US, Clock, Timer
 from elf.agent.host.cpu_share import BURST_S, CpuShare
 from elf.agent.host.identity import claim, own_key
-from elf.agent.host.notices import INTERVAL_S, REMEMBERED_MAX, NoticeLog
+from elf.agent.host.notices import INTERVAL_S, REMEMBERED_MAX, Milestones, NoticeLog
 from elf.agent.host.seeds import Seeds
 from elf.agent.simulator.world.places import EPOCH_US, Actor
 from elf.agent.simulator.world.sources import Traffic, VirtualSource
@@ -114,6 +116,29 @@ def test_many_peers_do_not_fill_the_memory() -> None:
     for number in range(3 * REMEMBERED_MAX):
         told.take(Notice("odd", "odd", number.to_bytes(16)), 0.0)
     assert len(told._last) == REMEMBERED_MAX
+
+
+def test_an_agent_logs_that_it_joined_and_of_which_jobs_it_is_master() -> None:
+    said: list[str] = []
+    milestones = Milestones(said.append, lambda node: node.decode())
+    known: list[bytes] = []
+    overlay = SimpleNamespace(acquaintances=lambda: known)
+    errors, traffic = (
+        SimpleNamespace(job=name.encode(), spec=SimpleNamespace(name=name), master=None)
+        for name in ("errors", "traffic")
+    )
+    node: Any = SimpleNamespace(overlay=overlay, seats={b"1": errors, b"2": traffic})
+    milestones.look(node)
+    assert said == []
+    known += [b"web2", b"web3", b"web4"]
+    errors.master = object()
+    milestones.look(node)
+    known.clear()
+    milestones.look(node)
+    assert said == ["joined the mesh of web2 and 2 more", "master of job errors"]
+    errors.master, traffic.master, known[:] = None, object(), [b"web2"]
+    milestones.look(node)
+    assert said[2:] == ["master of job traffic", "no longer master of job errors"]
 
 
 def contact(address: Address, node: bytes) -> Contact:

@@ -16,8 +16,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from elf.agent.control.client import Control
 from elf.agent.control.protocol import JobWatch, Published
-from elf.agent.control.socket import Control
 from elf.agent.simulator.world.network import Weather
 from elf.jobmaster.delivery import states
 from elf.jobmaster.delivery.ledger import Ledger

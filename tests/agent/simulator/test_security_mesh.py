@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from elf.agent.config.authority_folder import AuthorityFolder
+from elf.agent.control.client import Control
 from elf.agent.control.protocol import JobPut
-from elf.agent.control.socket import Control
 from elf.agent.simulator.world.places import Actor
 from elf.errors import UsageError
 from elf.jobmaster.directory.directory import UNBELIEVED

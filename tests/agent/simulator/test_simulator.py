@@ -274,6 +274,19 @@ def test_a_window_that_was_never_published_is_found() -> None:
     )
 
 
+def test_a_window_of_a_deleted_file_alone_may_lack_in_a_changed_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seed 106033713446985: a master that had to read lines again found none of the only file that had lines of the window."""
+    monkeypatch.setattr(VirtualSource, "is_noted", lambda source, file: True)
+    lossy = source("a")
+    (file,) = lossy.files
+    file.gone_us = 10 * SECOND
+    stretch = [Stretch("v", 2 * SECOND, 2 * SECOND, EPOCH_US, EPOCH_US + 2 * SECOND)]
+    read = {(lossy.worker, file.identity, 0): m.Position(100 * len(file.key))}
+    never_changed = Log(b"j" * 16, m.NO_BALLOT, stretch, read)
+    assert "never published" in oracle_of(lossy).unfinished(never_changed, 20 * SECOND)
+    assert oracle_of(lossy).unfinished(msgspec.structs.replace(never_changed, ends=None), 20 * SECOND) == ""
+
+
 def test_a_master_that_counts_a_bundle_twice_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """The whole way: a planted mistake in a core becomes a violation with its place."""
     monkeypatch.setattr(

@@ -19,7 +19,7 @@ import pytest
 
 import elf
 from elf.agent.run.engine import Progress, RunOptions, Summary
-from elf.agent.single.node import follow as follow_files
+from elf.agent.single.follow import follow as follow_files
 from elf.jobmaster.windows.result import PaneState, Window
 from tests.rigs import paths
 from tests.rigs.lines import lines

@@ -24,8 +24,8 @@ from elf.agent.formats.formats import column_types, resolve
 from elf.agent.single import live
 from elf.agent.single.live import Live, Record
 from elf.agent.single.live_job import JobOptions, LiveJob
-from elf.agent.single.live_source import LiveSource, Moment
-from elf.agent.single.node import History, _wire, serve
+from elf.agent.single.live_source import LiveSource, Moment, wire
+from elf.agent.single.node import History, serve
 from elf.agent.work.feed import Totals
 from elf.agent.work.unparsed import Unparsed
 from elf.cbt.budget import Budget
@@ -134,7 +134,7 @@ class Agent:
         self.job = LiveJob("job", plan, options, sinks, budget, history.epoch, lakes)
         self.job.restore(history.jobs.get("job", []))
         formats = FormatChoice("combined", self.notices.append, lenient=True)
-        self.source: LiveSource = _wire(source, formats, [self.job], "UTC", "web1", saved)
+        self.source: LiveSource = wire(source, formats, [self.job], "UTC", "web1", saved)
         self.live = Live(
             [self.source], budget=budget, epoch=history.epoch, journal=journal, notices=self.notices.append
         )
@@ -456,6 +456,7 @@ def test_a_clock_that_is_set_back_stretches_no_grace_and_holds_no_window_open(tm
     lake = Lake()
     agent = Agent(tmp_path, [lake], patterns=["access.log", "access.log.1"])
     followed = agent.source.source
+    assert isinstance(followed, Source)
 
     def step(seconds: float, wall: float) -> None:
         now = Moment(at(wall), seconds)

@@ -9,20 +9,28 @@ import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 from msgspec.structs import replace
 
 from elf.agent.control import protocol as w
-from elf.agent.control.columns import BYTES_MAX, Schema, advertised, columns_of, held_columns
+from elf.agent.control.columns import (
+    BYTES_MAX,
+    Schema,
+    advertised,
+    columns_of,
+    held_columns,
+    held_lateness_us,
+)
 from elf.agent.formats.presets import COLUMN_TYPES
 from elf.agent.work.seen_columns import SeenColumns
 from elf.errors import PeerError
 from elf.jobmaster.directory.job_spec import AgentAdvert, SourceColumns, decode_agent
-from elf.jobmaster.values.sql_types import BIGINT, MICROS, STRING
+from elf.jobmaster.values.sql_types import BIGINT, BOOLEAN, DOUBLE, MICROS, STRING
 from elf.srt.messages.messages import Item
-from tests.rigs.agents.mesh_rig import FORMAT, Agent, Fleet, line, wait_until
-from tests.rigs.agents.seen import rows_of
+from tests.rigs.agents.mesh_rig import FORMAT, Agent, Fleet, free_ports, line, wait_until
+from tests.rigs.agents.seen import WAIT_S, rows_of
 
 PLAIN = FORMAT
 CACHED = FORMAT + " $upstream_cache_status $connection_requests"
@@ -50,6 +58,30 @@ class TestAdverts:
         before = msgspec.msgpack.encode(fields[:-3])
         item = Item("agent", bytes(16), (1, 5), before, b"")
         assert decode_agent(item) == replace(told, columns=())
+
+    def test_the_longest_lateness_of_those_that_follow_it(self) -> None:
+        def late(name: str, lateness_us: int, until_us: int = 0) -> AgentAdvert:
+            own = advertised({"access": {}}, {"access": lateness_us})
+            return AgentAdvert(name, ("access", "other"), 1, 5, until_us, columns=own)
+
+        quick, slow = late("a", 5_000_000), late("b", 17_000_000)
+        assert decode_agent(slow.item(bytes(16))) == slow
+        assert held_lateness_us([quick, slow], "access") == 17_000_000
+        assert held_lateness_us([quick, late("c", 90_000_000, until_us=7)], "access") == 5_000_000
+        assert held_lateness_us([quick, late("old", 0)], "access") == 60_000_000  # it does not say
+        assert held_lateness_us([quick], "other") == held_lateness_us([], "access") == 60_000_000
+
+    def test_what_logs_ask(self, tmp_path: Path) -> None:
+        second = '192.0.2.1 - - [17/May/2015:10:05:{:02} +0000] "GET / HTTP/1.1" 200 1 "-" "-"\n'
+        (tmp_path / "access.log").write_text(second.format(20) + second.format(9) + second.format(21))
+        nginx = SeenColumns(PLAIN, [str(tmp_path / "none.log")])
+        assert (nginx.look(), nginx.lateness_us) == ({}, 5_000_000)
+        combined = SeenColumns("auto", [str(tmp_path / "access.log")])
+        assert combined.lateness_us == 0
+        assert (combined.look(), combined.lateness_us) == ({"ident": STRING}, 60_000_000)
+        end = '$remote_addr - $remote_user [$time_local] "$request" $status $body_bytes_sent "$http_referer" "$http_user_agent"'
+        disordered = SeenColumns(end, [str(tmp_path / "access.log")])
+        assert (disordered.look(), disordered.lateness_us) == ({}, 11_000_000)
 
     def test_it_is_bounded(self) -> None:
         many = {f"column_{number:04}": STRING for number in range(5_000)}
@@ -121,8 +153,42 @@ class TestSchema:
         )
         assert schema.types["one"] == BIGINT
 
+    def test_agents_whose_lines_name_their_values_read_any_key_by_the_job_s_type(self) -> None:
+        a = advert("a", access={"*": STRING, "n": BIGINT, "x": BIGINT, "Status": STRING})
+        b = advert("b", access={"*": STRING, "n": DOUBLE, "x": BOOLEAN})
+        schema = self.schema(a, b)
+        assert schema.types == {**COLUMN_TYPES, "*": STRING, "n": DOUBLE, "x": STRING}
+        assert schema.conflict(["n", "x", "new"]) == ""
+        assert schema.lacking(["n", "xx"]) == [
+            "2 of 2 agents have no column xx (nearest: x); in their lines it is NULL until one has it"
+        ]
+        beside = self.schema(a, b, advert("c", access={"n": BIGINT}))
+        assert beside.conflict(["n"]).startswith("column n is bigint at a, c and double at b; ")
+        assert beside.types["*"] == STRING
+
 
 class TestSeen:
+    def test_keys_of_all_files_with_the_widest_type(self, tmp_path: Path) -> None:
+        (tmp_path / "a.json").write_text(
+            '{"time":"2024-05-17T10:05:03Z","n":1,"ok":true,"STATUS":1,"l":[1,2]}\n'
+        )
+        (tmp_path / "b.json").write_text('{"time":"2024-05-17T10:05:03Z","n":2.5,"ok":"no"}\n')
+        for format in ("auto", "json"):
+            seen = SeenColumns(format, [str(tmp_path / "*.json")])
+            found = seen.look()
+            assert seen.is_detected
+            assert {name: found[name] for name in ("n", "ok", "*", "level")} == {
+                "n": DOUBLE,
+                "ok": STRING,
+                "*": STRING,
+                "level": STRING,
+            }
+            assert found["l"] == STRING
+            assert not found.keys() & {"STATUS", "l.0", "l.1"}
+            with (tmp_path / "a.json").open("a") as file:
+                file.write(f'{{"time":"2024-05-17T10:05:03Z","later{format}":1}}\n')
+            assert seen.look()[f"later{format}"] == BIGINT
+
     @pytest.mark.process
     def test_a_named_format_needs_no_file(self, tmp_path: Path) -> None:
         seen = SeenColumns(CACHED, [str(tmp_path / "none")])
@@ -216,6 +282,57 @@ def test_a_detected_format_is_advertised_once_there_are_lines(tmp_path: Path) ->
         assert start(fleet, "routers", routers, at=1).returncode == 0
         said = "access: column request_count is bigint here, and a job expects string: "
         wait_until(lambda: said in fleet.agents[0].said(), "nothing was said")
+
+
+class Keyed(Fleet):
+    """Agents whose lines are JSON, each with a line from before its start; the first has a page for Prometheus."""
+
+    def __init__(self, folder: Path, count: int) -> None:
+        (self.port,) = free_ports(1)
+        super().__init__(folder, count)
+
+    def _config(self, number: int, name: str, port: int) -> str:
+        self._agent = "" if number else f'metrics = "127.0.0.1:{self.port}"'
+        old = self.folder / f"old{number}.json"
+        old.write_text(json_line(1e9, **({"n": 1} if not number else {"n": 2.5})) + "\n")
+        paths = json.dumps(["access.log*", str(old)])
+        config = super()._config(number, name, port).replace(f"'{FORMAT}'", '"json"')
+        return config.replace('path = "access.log*"', f"path = {paths}")
+
+
+def json_line(time_s: float, **more: object) -> str:
+    return json.dumps({"ts": time_s, "tenant": {"id": "x"}, **more})
+
+
+@pytest.mark.process
+def test_the_keys_of_the_lines_are_columns_of_all_agents(tmp_path: Path) -> None:
+    sql = (
+        "SELECT window, tenant.id AS t, sum(n) AS s, count(later.key) AS k, count(*) AS c FROM access"
+        " GROUP BY window(time, '1 second'), tenant.id"
+    )
+    keyed = Keyed(tmp_path, 2)
+    with keyed as fleet:
+
+        def told() -> bool:
+            columns = held_at(fleet.agents[0]).columns
+            return {each.type for each in columns if each.name == "n"} == {"bigint", "double"}
+
+        wait_until(told, "the keys are not known")
+        done = start(fleet, "keys", sql)
+        assert (done.returncode, done.stderr) == (
+            0,
+            "elf: 2 of 2 agents have no column later.key; in their lines it is NULL until one has it\n",
+        )
+        now_s = int(time.time()) + 1
+        with fleet.watch("keys") as seen:
+            fleet.agents[0].write([json_line(now_s, n=7), json_line(now_s, n="bad"), json_line(now_s + 4)])
+            fleet.agents[1].write([json_line(now_s, n=0.5, later={"key": 1}), json_line(now_s + 4)])
+            seen.wait(lambda: now_s * 1_000_000 in seen.final_starts)
+        assert [tuple(row[1:]) for row in rows_of(seen.latest[now_s * 1_000_000])] == [("x", 7.5, 1, 3)]
+        said = "access: n is a double for the jobs, and lines have other values ('bad'): these are NULL"
+        wait_until(lambda: said in fleet.agents[0].said(), "nothing was said")
+        with urlopen(f"http://127.0.0.1:{keyed.port}/metrics", timeout=WAIT_S) as answer:
+            assert 'elf_source_not_converted_total{source="access",column="n"} 1' in answer.read().decode()
 
 
 @pytest.mark.process

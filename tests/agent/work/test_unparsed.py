@@ -34,7 +34,7 @@ def test_a_sample_is_bounded_and_safe_to_print() -> None:
 
 
 def test_trouble_is_reported_with_its_fraction_until_lines_parse_again() -> None:
-    unparsed, totals = Unparsed("access"), Totals()
+    unparsed, totals = Unparsed("access", "$host $status"), Totals()
     first, second = (Reject(Reason.LITERAL, line, 0, "a separator", "time") for line in (b"one", b"two"))
     unparsed.look(0, totals, "a.log")
     totals.lines, totals.parsed, totals.rejects = 20, 5, Counter({Reason.LITERAL: 15})
@@ -42,7 +42,9 @@ def test_trouble_is_reported_with_its_fraction_until_lines_parse_again() -> None
     assert unparsed.share == 0.75
     assert "75% of the recent lines are rejected (separator missing), such as: one;" in unparsed.trouble
     totals.lines, totals.rejects = 40, Counter({Reason.LITERAL: 35})
-    assert "none of the last 20 lines" in str(unparsed.look(2 * EVERY_US, totals, "a.log", second))
+    told = str(unparsed.look(2 * EVERY_US, totals, "a b.log", second))
+    assert "none of the last 20 lines" in told
+    assert told.endswith("with: elf parse 'a b.log' --format '$host $status'")
     assert unparsed.share == 1.0
     assert unparsed.sample == "one"
     totals.lines, totals.parsed = 60, 25
@@ -175,7 +177,7 @@ def test_live_and_replay_count_the_same_lines_wherever_they_are_cut(blocks: list
         live.add(batch, before, made.too_long)
         advance(state, batch)
         cuts += [part.rows[1] for part in live.cut().values()]
-        feed.take(made)
+        feed.take(made, now_us=1 << 60)
     assert counted(cuts) == counted([delta.rows[1] for delta in replay.cut()])
     (file,) = feed.files.values()
     assert live.untimed == file.pending_rejects

@@ -118,6 +118,17 @@ def test_aggregates(view: Any, log: Path, several: list[str]) -> None:
         assert_same(query, sorted(mine(query, log), key=rank), sorted(theirs(view, query), key=rank))
 
 
+def test_aggregates_whose_ties_go_to_the_smallest_value(view: Any, log: Path) -> None:
+    for end in ("", "GROUP BY method", "GROUP BY window(time, '30 seconds', '15 seconds'), user"):
+        keys = end.removeprefix("GROUP BY ").replace("window(time, '30 seconds', '15 seconds')", "window")
+        sides = []
+        for side in zip(*agreement.EQUIVALENT, strict=True):
+            items = ", ".join(f"{aggregate} AS a{i}" for i, aggregate in enumerate(side))
+            sides.append(f"SELECT {f'{keys}, ' if keys else ''}{items} FROM access {end}")
+        ours, other = sides
+        assert_same(ours, sorted(mine(ours, log), key=rank), sorted(theirs(view, other), key=rank))
+
+
 @pytest.mark.parametrize("query", agreement.WHOLE)
 def test_whole_query(view: Any, log: Path, query: str) -> None:
     assert_same(query, sorted(mine(query, log), key=rank), sorted(theirs(view, query), key=rank))

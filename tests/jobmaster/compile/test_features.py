@@ -28,6 +28,9 @@ def test_a_plan_needs_what_it_uses() -> None:
     }
     assert "field parameter" in needs_of(HEAD + "WHERE status >= :least " + TAIL, least="500")
     assert "reduce sum_squares" in needs_of(HEAD.replace("count(*)", "variance(bytes)") + TAIL)
+    greatest = needs_of(HEAD.replace("count(*)", "max(path)") + TAIL)
+    assert {"kind greatest", "function max"} <= greatest
+    assert "kind min_by" in needs_of(HEAD.replace("count(*)", "first(path)") + TAIL)
     assert "kind registers" in needs_of(HEAD.replace("count(*)", "approx_count_distinct(path)") + TAIL)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from hypothesis import given, settings
@@ -12,8 +13,8 @@ from hypothesis import strategies as st
 from elf.errors import QueryError
 from elf.jobmaster.compile import query
 from elf.jobmaster.compile.explain import explain, text, to_json
+from elf.jobmaster.compile.interval import parse_interval
 from elf.jobmaster.compile.reports import REPORTS
-from elf.jobmaster.compile.window import parse_interval
 from elf.jobmaster.plan import codec as plans
 from elf.jobmaster.plan.plan import (
     Accumulator,
@@ -430,3 +431,62 @@ def test_a_text_is_a_plan_or_a_query_error(base: str, edits: list[tuple[int, boo
         refused = error
     assert refused is None or refused.line >= 1 or "empty" in refused.reason
     assert "\n" not in str(refused)
+
+
+class TestOpenSources:
+    """A source with `*` in its schema takes any name as a column: the keys of lines that name their values."""
+
+    SCHEMA: ClassVar = {
+        "access": {
+            "time": TIMESTAMP,
+            "path": STRING,
+            "a.b": BIGINT,
+            "a.b.c.d.e": BIGINT,
+            "x-y.0": STRING,
+            "*": STRING,
+        }
+    }
+
+    @pytest.mark.parametrize(
+        ("sql", "columns", "outputs"),
+        [
+            ("SELECT a.b, count(*) AS n FROM access GROUP BY 1", ["a.b bigint"], ["a.b", "n"]),
+            ("SELECT access.a.b, count(*) AS n FROM access GROUP BY a.b", ["a.b bigint"], ["a.b", "n"]),
+            (
+                "SELECT sum(A.B.C.D.E) AS s FROM access t WHERE t.a.b > 1",
+                ["a.b bigint", "a.b.c.d.e bigint"],
+                ["s"],
+            ),
+            ("SELECT `x-y.0` AS x FROM access GROUP BY x", ["x-y.0 string"], ["x"]),
+            ("SELECT `x-y`.`0` AS x FROM access GROUP BY ALL", ["x-y.0 string"], ["x"]),
+            (
+                "SELECT New.Key AS k, max(length(new.key)) AS l FROM access GROUP BY 1",
+                ["New.Key string"],
+                ["k", "l"],
+            ),
+            (
+                "SELECT one.two.three.four.five.six FROM access GROUP BY 1",
+                ["one.two.three.four.five.six string"],
+                None,
+            ),
+            (
+                "SELECT window.start, count(*) AS n FROM access GROUP BY window(time, '1 day')",
+                ["time timestamp"],
+                None,
+            ),
+        ],
+    )
+    def test_names(self, sql: str, columns: list[str], outputs: list[str] | None) -> None:
+        plan = query.compile(sql, self.SCHEMA)
+        assert [f"{column.name} {column.type}" for column in plan.columns] == columns
+        assert outputs is None or [output.name for output in plan.select] == outputs
+
+    def test_canonical_names_and_aliases_are_no_keys(self) -> None:
+        with pytest.raises(QueryError, match="there is no column scheme"):
+            query.compile("SELECT scheme FROM access GROUP BY 1", self.SCHEMA)
+        with pytest.raises(QueryError, match="alias of SELECT"):
+            query.compile("SELECT path AS p FROM access WHERE p = '/' GROUP BY 1", self.SCHEMA)
+        with pytest.raises(QueryError, match=r"other\.path is not known"):
+            query.compile(
+                "SELECT other.path FROM access GROUP BY 1", {"access": {"time": TIMESTAMP, "path": STRING}}
+            )

@@ -263,6 +263,10 @@ def sql(expression: Expression) -> str:
     if function == "try_cast":
         return f"try_cast({first} AS {type})"
     forms = {
+        **dict.fromkeys(("timestampadd", "timestampdiff"), lambda: _of_unit(function, arguments)),
+        "url_decode": lambda: f"try_url_decode({first})",
+        "split_element": lambda: f"try_element_at(split({', '.join(arguments[:3])}), {arguments[3]})",
+        "width_bucket": lambda: f"width_bucket({', '.join(arguments)})",
         "and": lambda: "(" + " AND ".join(arguments) + ")",
         "or": lambda: "(" + " OR ".join(arguments) + ")",
         "not": lambda: f"(NOT {first})",
@@ -278,6 +282,10 @@ def sql(expression: Expression) -> str:
         ),
     }
     return forms[function]() if function in forms else f"{function}({', '.join(arguments)})"
+
+
+def _of_unit(function: str, arguments: list[str]) -> str:
+    return f"{function}({arguments[0].strip(chr(39))}, {', '.join(arguments[1:])})"
 
 
 def _cast(first: str, kind: Kind, type: SqlType) -> str:

@@ -359,8 +359,133 @@ def times() -> list[Expression]:
     return out
 
 
+def extremes() -> list[Expression]:
+    out: list[Expression] = []
+    for name in ("least", "greatest"):
+        for one, two in (
+            ("i", "j"),
+            ("a", "b"),
+            ("x", "y"),
+            ("e", "e2"),
+            ("g", "g2"),
+            ("p", "q"),
+            ("s", "t"),
+        ):
+            out.append(call(name, C[one].type, C[one], C[two]))
+        out += [call(name, TIMESTAMP, C["w"], C["w2"]), call(name, INT, C["i"], C["j"], number(7))]
+        out += [call(name, STRING, C["s"], text("abc"), C["t"]), call(name, DOUBLE, C["x"], double(0.0))]
+        out += [call(name, STRING, C["s"], text(None)), call(name, INT, number(None), C["i"])]
+    x, y = C["x"], C["y"]
+    limits = [
+        (0.0, 10.0, 5),
+        (10.0, 0.0, 5),
+        (0.0, 0.0, 5),
+        (0.0, NAN, 5),
+        (0.0, INF, 3),
+        (-5.0, 1e7, 1000),
+        (0.0, 1.0, 0),
+    ]
+    for low, high, count in limits:
+        out.append(call("width_bucket", BIGINT, x, double(low), double(high), long(count)))
+    out += [
+        call("width_bucket", BIGINT, x, y, double(100.0), long(10)),
+        call("width_bucket", BIGINT, x, double(-1.0), y, C["a"]),
+    ]
+    return out
+
+
+def pieces() -> list[Expression]:
+    s, t, n = C["s"], C["t"], C["n"]
+    out: list[Expression] = []
+    for delimiter, count in product(("/", "a", "", "..", "aa", "b/"), (1, 2, 3, 0, -1, -2, -3, 2**31 - 1)):
+        out.append(call("substring_index", STRING, s, text(delimiter), number(count)))
+    for pattern in ("/", "a", "", "[ab]", "x*", "(?=b)", "\\.", "^", "$", "[0-9]"):
+        column = (
+            n if pattern in ("", "x*", "(?=b)", "^", "$") else s
+        )  # Java's empty matches cut surrogate pairs in two
+        for limit, at in ((-1, 1), (-1, 2), (-1, -1), (-1, -2), (2, 2), (1, 1), (0, 3), (3, 3)):
+            out.append(call("split_element", STRING, column, text(pattern), number(limit), number(at)))
+    out += [
+        call("concat_ws", STRING, text(", "), s, t),
+        call("concat_ws", STRING, s, t, text("x"), n),
+        call("concat_ws", STRING, text("-")),
+        call("concat_ws", STRING, text(None), s),
+        call("concat_ws", STRING, text("-"), text(None), s, call("cast", STRING, C["i"])),
+    ]
+    return out
+
+
+def hashes() -> list[Expression]:
+    s = C["s"]
+    out: list[Expression] = [call(name, STRING, s) for name in ("md5", "sha1")]
+    out += [call("sha2", STRING, s, number(bits)) for bits in (0, 224, 256, 384, 512)]
+    out += [call("crc32", BIGINT, s), call("%", BIGINT, call("crc32", BIGINT, s), long(10))]
+    out += [call("url_decode", STRING, column) for column in (C["u"], s, C["n"])]
+    for shown in ("a%2Fb+c", "%e9x", "%C3%A9%", "%+f%-0%41", "%F0%9F%98%80", "%E2%82", "100%", "%%41"):
+        out.append(call("url_decode", STRING, call("concat", STRING, text(shown), s)))
+    return out
+
+
+ZONES = (
+    "Europe/Berlin",
+    "America/New_York",
+    "Australia/Lord_Howe",
+    "Asia/Kathmandu",
+    "+02:00",
+    "-1:30",
+    "UTC+3",
+    "PST",
+    "Z",
+)
+
+
+def moments() -> list[Expression]:
+    w, w2 = C["w"], C["w2"]
+    # Around the changes of clocks: the hours before and after, for each edge.
+    autumn = call(
+        "timestampadd",
+        TIMESTAMP,
+        text("MINUTE"),
+        call("%", BIGINT, C["a"], long(1000)),
+        stamp(1445736600_000000),
+    )
+    spring = call(
+        "timestampadd",
+        TIMESTAMP,
+        text("MINUTE"),
+        call("%", BIGINT, C["a"], long(1000)),
+        stamp(1427590800_000000),
+    )
+    out: list[Expression] = []
+    for function, name in product(("from_utc_timestamp", "to_utc_timestamp"), ZONES):
+        out.append(call(function, TIMESTAMP, w, text(name)))
+    for function, column in product(("from_utc_timestamp", "to_utc_timestamp"), (autumn, spring)):
+        out.append(call(function, TIMESTAMP, column, text("Europe/Berlin")))
+    for unit in UNITS:
+        out += [call("timestampadd", TIMESTAMP, text(unit), long(count), w) for count in (1, -1, 13, 0)]
+        out.append(call("timestampadd", TIMESTAMP, text(unit), call("cast", BIGINT, C["s"]), w))
+        out.append(call("timestampdiff", BIGINT, text(unit), w, w2))
+        out.append(call("timestampdiff", BIGINT, text(unit), w, stamp(1709164800_000000)))
+        later = call("timestampadd", TIMESTAMP, text("SECOND"), call("cast", BIGINT, C["i"]), w)
+        out.append(call("timestampdiff", BIGINT, text(unit), w, later))
+    patterns = (
+        "yyyy-MM-dd HH:mm:ss", "yyyy-MM-dd'T'HH:mm:ss.SSSXXX", "", "y yy yyy yyyyy", "M MM MMM MMMM L LL LLL LLLL",
+        "d dd D DD DDD",
+        "E EE EEE EEEE", "H HH h hh k kk K KK m mm s ss a", "S SS SSS SSSSSS SSSSSSSSS", "Q QQ QQQ", "z zz zzz Z ZZ ZZZ",
+        "X XX XXX x xx xxx", "'o''clock' '' h", "dd/MMM/yyyy:HH:mm:ss Z", "é 日, ; <>",
+    )  # fmt: skip
+    out += [call("date_format", STRING, w, text(pattern)) for pattern in patterns]
+    out.append(call("date_format", STRING, call("cast", TIMESTAMP, C["z"]), text("yyyy MM")))
+    return out
+
+
+def stamp(micros: int) -> Literal:
+    return Literal(micros, TIMESTAMP)
+
+
 def expressions() -> list[Expression]:
-    parts = (arithmetic, rounding, comparison, logic, choice, casts, strings, regular, urls, times)
+    parts = [arithmetic, rounding, comparison, logic, choice, casts, strings, regular, urls, times]
+    parts += [extremes, pieces, hashes, moments]
     return [expression for part in parts for expression in part()]
 
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elf.agent.formats.formats import from_regex
+from elf.agent.formats.products.notation import from_regex
 from elf.errors import FormatError
 from elf.jobmaster.plan import backtracking, patterns
 

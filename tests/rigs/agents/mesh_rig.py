@@ -32,7 +32,7 @@ from types import TracebackType
 from typing import Any
 
 from elf.agent.control import protocol as w
-from elf.agent.control.socket import SOCKET, Control
+from elf.agent.control.client import SOCKET, Control
 from elf.errors import ElfError
 from tests.rigs.agents.seen import WAIT_S, Seen, Totals
 from tests.rigs.agents.zygote import Forked, Zygote, plain_environment

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from elf.agent.control import protocol as w
-from elf.agent.control.socket import Control
+from elf.agent.control.client import Control
 from elf.errors import ElfError
 from elf.srt.codec import wire
 from elf.srt.messages.results import Put

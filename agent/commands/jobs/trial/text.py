@@ -13,6 +13,7 @@ import msgspec
 from elf.agent.commands.jobs.trial.comparison import Compared, Number, Row
 from elf.agent.commands.mesh_text import cost_cells
 from elf.agent.control.protocol import Cost
+from elf.agent.run.progress import count
 from elf.jobmaster.windows.result import ColumnInfo, Window
 from elf.sinks.console.cells import escape, json_cell, number
 from elf.sinks.console.grid import display, is_right, span, table
@@ -40,16 +41,16 @@ def as_table(job: str, compared: Compared, costs: Costs = NO_COSTS) -> str:
     cells = [tuple(_cells(compared, row)) for row in compared.rows[:ROWS_SHOWN]]
     lines += table(list(_columns(compared)), cells, width=width)
     if (more := len(compared.rows) - ROWS_SHOWN) > 0:
-        lines.append(f"… and {more:,} rows more; --output json has all")
+        lines.append(f"… and {more:,} row{'s' * (more != 1)} more; --output json has all")
     return "\n".join([*lines, ""])
 
 
 def _figures(now: Window, tried: Window) -> Iterator[str]:
     for title, window in (("now", now), ("try", tried)):
         lines = window.lines
-        left_out = f", {window.left_out:,} rows not sent" if window.left_out else ""
+        left_out = f", {count(window.left_out, 'row')} not sent" if window.left_out else ""
         yield (
-            f"{title}  version {window.version} · {window.status} · {lines.read:,} lines, {lines.rejected:,} rejected, "
+            f"{title}  version {window.version} · {window.status} · {count(lines.read, 'line')}, {lines.rejected:,} rejected, "
             f"{lines.late:,} late · {window.agents_reporting} of {window.agents_expected} agents{left_out}"
         )
 

@@ -19,7 +19,7 @@ from elf.agent.commands.mesh_text import is_table
 from elf.agent.commands.process.signals import Stop, stop_on_signals
 from elf.agent.commands.process.streams import say
 from elf.agent.control import protocol as w
-from elf.agent.control.socket import Control
+from elf.agent.control.client import Control
 from elf.errors import ElfError
 from elf.jobmaster.log.schedule import plan_of
 from elf.jobmaster.windows.result import Window

@@ -105,8 +105,12 @@ def test_what_cannot_change_while_a_job_runs_is_refused(text: str, expected: str
 
 
 def test_a_default_differs_from_what_the_job_has() -> None:
-    with pytest.raises(UsageError, match=r"hits\.sql: lateness: job hits runs with 5s, this asks for 1m"):
-        step_of(*asked(SQL), held(running(head("lateness = '5s'"))))
+    with pytest.raises(UsageError, match=r"hits\.sql: keep: job hits runs with 5m, this asks for 1h"):
+        step_of(*asked(SQL), held(running(head("keep = '5m'"))))
+
+
+def test_a_lateness_that_no_file_says_was_decided_at_the_start() -> None:
+    assert step_of(*asked(SQL), held(running(head("lateness = '5s'")))).action == "unchanged"
 
 
 def test_a_job_of_another_folder_is_refused_even_if_it_is_the_same() -> None:

@@ -1,4 +1,4 @@
-"""The control socket of an agent, both ends: how commands on this host reach it.
+"""The control socket of an agent: how commands on this host reach it (`elf.agent.control.client` is their end).
 
 A unix socket, with mode 0600 from the start, so only users who can read the agent's keys can connect. A socket for a group too
 has mode 0660. The kernel reports which user connects: root and the agent's own user may do all, others only read (`Reading`).
@@ -14,34 +14,26 @@ import asyncio
 import os
 import socket
 import struct
-import tomllib
 import traceback
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
-from contextlib import aclosing, contextmanager, suppress
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing, suppress
 from pathlib import Path
 
 import msgspec
 
+from elf.agent.control.client import address_of
 from elf.agent.control.protocol import (
-    ANSWER_BYTES_MAX,
     LENGTH,
     REQUEST_BYTES_MAX,
     Answer,
-    AnyAnswer,
     AnyRequest,
-    Done,
     Failed,
     Reading,
-    Request,
-    answer_of,
     frame,
     request_of,
 )
 from elf.errors import ElfError, PeerError, UsageError
 
-SOCKET = "control.sock"
-RUN_DIR = Path("/run/elf")
-STATE_DIR = "/var/lib/elf"
 CONNECTIONS_MAX = 32
 READERS_MAX = 16
 BUFFER_BYTES = 16 << 10
@@ -49,10 +41,6 @@ BUFFER_BYTES = 16 << 10
 LARGE_MAX = 2
 """Large requests that are read at a time, 2 MiB each."""
 REQUEST_S = 5.0
-ANSWER_S = 20.0
-"""The slowest answer, a status of thousands of agents with many dead ones, takes half of that."""
-PATH_BYTES_MAX = 100
-"""A unix address has at most 107 bytes; a longer path is reached through a descriptor of its folder."""
 
 PEER = struct.Struct("iII")
 """What SO_PEERCRED reports of the peer: process, user, group."""
@@ -83,7 +71,7 @@ class ControlServer:
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         before = os.umask(0o177)  # the socket never has another mode
         try:
-            with _address(self.path) as address:
+            with address_of(self.path) as address:
                 listening.bind(address)
             if self._group is not None:
                 self._open_to(self._group)
@@ -198,136 +186,3 @@ def _may_change(writer: asyncio.StreamWriter) -> bool:
 async def _send(writer: asyncio.StreamWriter, answer: Answer) -> None:
     writer.write(frame(answer))
     await writer.drain()
-
-
-@contextmanager
-def _address(path: Path) -> Iterator[str]:
-    """The address to bind or connect to. Raises OSError."""
-    text = str(path)
-    if len(os.fsencode(text)) <= PATH_BYTES_MAX:
-        yield text
-        return
-    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
-    try:
-        yield f"/proc/self/fd/{folder}/{path.name}"
-    finally:
-        os.close(folder)
-
-
-class Control:
-    """The command's end: one request, and its answers in order. Use as a context."""
-
-    def __init__(self, path: Path) -> None:
-        """Connect. Raises ElfError, with what to do."""
-        self.path = path
-        self._socket = socket.socket(socket.AF_UNIX)
-        try:
-            with _address(path) as address:
-                self._socket.connect(address)
-        except PermissionError as error:
-            self._socket.close()
-            raise ElfError(
-                f"{path}: only the user that runs the agent may connect, and members of its control_group to read; run this "
-                "command as that user (sudo -u …)"
-            ) from error
-        except OSError as error:
-            self._socket.close()
-            raise ElfError(
-                f"no agent listens at {path} ({error.strerror}); start one with elf agent run, or name its control "
-                "socket with --agent PATH or ELF_AGENT"
-            ) from error
-        self._stream = self._socket.makefile("rb")
-
-    def __enter__(self) -> Control:
-        return self
-
-    def __exit__(self, *about: object) -> None:
-        self.close()
-
-    @property
-    def has_more(self) -> bool:
-        """Whether part of an answer has arrived."""
-        self._socket.setblocking(False)
-        try:
-            return bool(self._stream.peek(1))
-        finally:
-            self._socket.setblocking(True)
-
-    def fileno(self) -> int:
-        """Readable when there may be an answer."""
-        return self._socket.fileno()
-
-    def ask(self, request: Request) -> Iterator[AnyAnswer]:
-        """The answers as they come. `Failed` is raised: UsageError if the command was wrong, else ElfError."""
-        try:
-            with suppress(BrokenPipeError, ConnectionResetError):  # its answer, if any, says why
-                self._socket.sendall(frame(request))
-            while True:
-                answer = self._read()
-                if isinstance(answer, Failed):
-                    raise (UsageError if answer.usage else ElfError)(answer.text)
-                yield answer
-                if isinstance(answer, Done):
-                    return
-        except TimeoutError as error:
-            raise ElfError(
-                f"{self.path}: the agent does not answer; is it stopped, or its host overloaded? Its log may say more"
-            ) from error
-        except OSError as error:
-            raise ElfError(
-                f"{self.path}: the agent closed the connection ({error.strerror}); is it still running?"
-            ) from error
-
-    def one(self, request: Request, within_s: float = ANSWER_S) -> AnyAnswer:
-        """The first answer. An agent that sends none in that time is stopped or overloaded."""
-        self._socket.settimeout(within_s)
-        return next(self.ask(request))
-
-    def _read(self) -> AnyAnswer:
-        head = self._stream.read(LENGTH.size)
-        length = LENGTH.unpack(head)[0] if len(head) == LENGTH.size else 0
-        body = self._stream.read(length) if 0 < length <= ANSWER_BYTES_MAX else b""
-        if not length or len(body) < length:
-            raise ElfError(f"{self.path}: the agent closed the connection; is it still running?")
-        try:
-            return answer_of(body)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise PeerError(
-                f"{self.path}: an answer that cannot be read ({error}); is that agent of another version of elf?"
-            ) from error
-
-    def close(self) -> None:
-        """Disconnect; an `ask` that waits in another thread ends."""
-        with suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
-        self._stream.close()
-        self._socket.close()
-
-
-def socket_path(given: Path | None, config: Path, environ: Mapping[str, str]) -> Path:
-    """The local agent's socket: as given, else in the configuration's state_dir, if this user can see one there, else in
-    /run/elf, which systemd makes for a group."""
-    if given is not None:
-        return given / SOCKET if os.path.isdir(given) else given
-    state_dir, run = _state_dir(config, environ), RUN_DIR / SOCKET
-    if state_dir is None:
-        return run
-    try:
-        (state_dir / SOCKET).lstat()
-    except PermissionError:
-        return run if os.path.lexists(run) else state_dir / SOCKET
-    except OSError:
-        return run
-    return state_dir / SOCKET
-
-
-def _state_dir(config: Path, environ: Mapping[str, str]) -> Path | None:
-    """The configured state_dir; None without a configuration that this user can read (`elf validate` reports its errors)."""
-    if environ.get("ELF_AGENT_STATE_DIR"):
-        return config.parent / environ["ELF_AGENT_STATE_DIR"]
-    try:
-        agent = tomllib.loads(config.read_text(encoding="utf-8")).get("agent", {})
-    except (OSError, ValueError):
-        return None
-    value = agent.get("state_dir", STATE_DIR) if isinstance(agent, dict) else None
-    return config.parent / value if isinstance(value, str) else None

@@ -1,0 +1,143 @@
+"""Products' formats: lines from the documentation that each table names as its `source`, and every value that they must give.
+
+The lines of tests/golden/formats/products are those of that documentation (nginx's and Apache's additions: their manuals'
+examples with the added variables), with names and values changed where it shows none for a column.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from elf.agent.formats import formats
+from elf.agent.formats.choice import FormatChoice
+from elf.agent.formats.detect import detect, doubt
+from elf.agent.formats.fields import Shape
+from elf.agent.formats.parser import Parser
+from elf.agent.formats.products.catalogue import OURS, TABLES, product
+from elf.agent.formats.products.notation import KEYS
+from elf.agent.formats.steps import column_types
+from elf.errors import FormatError
+from tests.agent.formats.test_golden import Entry, entries, shown
+
+SAME = {
+    "icecast": "apache_timed",
+    "tomcat_timed": "apache_common_timed",
+    "tomcat": "common",
+    "jetty": "combined",
+    "gunicorn": "combined",
+}
+"""Products whose lines are those of another format, and what detection calls them."""
+
+
+def lines_of(name: str) -> list[Entry]:
+    return entries(f"products/{name}")
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_line_gives_its_golden_record(name: str) -> None:
+    plan, expected = product(name), lines_of(name)
+    columns = tuple(plan.columns())
+    batch = Parser(plan, columns).parse(b"".join(entry.line + b"\n" for entry in expected))
+    assert (batch.rows, batch.samples) == (len(expected), ())
+    types: dict[str, object] = dict(column_types(plan))
+    for column in columns:
+        got = [shown(value, column, types) for value in batch.columns[column].to_python()]
+        assert got == [(entry.values or {}).get(column) for entry in expected], column
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_the_golden_records_cover_every_column(name: str) -> None:
+    plan = product(name)
+    covered = {column for entry in lines_of(name) for column in entry.values or ()}
+    named = {key.partition(":")[0] for key in TABLES[name].get("json", {})} - {""}
+    assert covered >= (named or set(plan.columns()))
+    assert covered <= set(plan.columns())
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_each_is_detected(name: str) -> None:
+    assert (name in SAME) == (not TABLES[name].get("detected", True))
+    lines = [entry.line for entry in lines_of(name)]
+    for sample in (b"\n".join(lines) + b"\n", lines[-1] + b"\r\n"):
+        assert formats.resolve("auto", sample=sample).name == SAME.get(name, name), sample
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_each_table_has_what_readers_need(name: str) -> None:
+    table = TABLES[name]
+    assert table.keys() <= {*KEYS, *OURS}
+    assert table["source"].startswith("https://")
+    assert not table["summary"].endswith(".")
+    assert product(name).shape is not Shape.REGEX or table["has"]
+
+
+def told(sample: bytes) -> tuple[str, str]:
+    found = detect(sample)
+    return found.name, doubt(sample, found)
+
+
+def test_a_guess_is_called_one() -> None:
+    line = b'::1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 5 "-" "x" 0.250 0.100\n'
+    said = ", a guess by its shape (nginx: combined, `$request_time` and `$upstream_response_time`)"
+    assert told(line) == ("nginx_timed_upstream", said)
+    notices: list[str] = []
+    FormatChoice("auto", notices.append).detect("a.log", line)
+    assert notices == [f"a.log: format nginx_timed_upstream{said}"]
+
+
+def test_one_line_that_proves_it_is_enough() -> None:
+    start = '::1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 5 "-" "x"'
+    lines = f'{start} "-"\n'.encode() * 20
+    assert detect(lines).name == "nginx_main"
+    assert detect(lines + f'{start} "3.17"\n'.encode()).name == "nginx_gzip"
+    assert detect(f'{start} "10.0.0.1"\n'.encode() * 2 + f'{start} "3.17"\n'.encode()).name == "nginx_main"
+
+
+def test_quotes_in_what_a_client_sends_do_not_hide_lines_of_servers_that_escape_nothing() -> None:
+    line = b'[2016-04-15T20:17:00.310Z] "GET /a HTTP/2" 200 - 1 2 3 - "-" "x\\" y \\" "id" "shop" "-"\n'
+    batch = Parser(product("envoy"), ("user_agent", "host")).parse(line)
+    assert batch.columns["user_agent"].to_python() == ['x\\" y \\']
+    assert batch.columns["host"].to_python() == ["shop"]
+
+
+@pytest.mark.parametrize("name", ["gunicorn", "gunicorn_timed"])
+def test_behind_a_unix_socket_gunicorn_writes_no_client(name: str) -> None:
+    line = b' - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.0" 200 5 "-" "x" 0.012345\n'
+    batch = Parser(product(name), ("client_ip", "status")).parse(
+        line if name == "gunicorn_timed" else line.replace(b" 0.012345", b"")
+    )
+    assert (batch.columns["client_ip"].to_python(), batch.columns["status"].to_python()) == ([None], [200])
+
+
+def test_lighttpd_writes_0_for_the_status_of_a_request_that_was_given_up() -> None:
+    line = b'::1 shop.example - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 0 - "-" "x"\n'
+    batch = Parser(product("lighttpd"), ("status", "bytes")).parse(line)
+    assert (batch.columns["status"].to_python(), batch.columns["bytes"].to_python()) == ([None], [0])
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (b'INFO:     127.0.0.1:52012 - "GET / HTTP/1.1" 200 OK\n', "uvicorn's, which have no time"),
+        (b"--5c3a1b2f-A--\n", "use SecAuditLogType Concurrent"),
+    ],
+)
+def test_what_cannot_be_read_is_answered_with_what_to_do(line: bytes, said: str) -> None:
+    with pytest.raises(FormatError, match=said):
+        detect(line * 3)
+
+
+def test_a_detection_that_is_not_sure_says_so_and_names_the_next() -> None:
+    combined = b'::1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 5 "-" "x"\n'
+    common = combined.replace(b' "-" "x"', b"")
+    fits = ", which fits 60% of the first 100 lines"
+    assert told(combined * 60 + common * 40) == ("combined", f"{fits} (next is common with 40%)")
+    assert told(combined * 60 + b"garbage\n" * 40) == ("combined", f"{fits} (no other fits any)")
+    assert told(combined * 96 + common * 4) == ("combined", "")
+    comments = b"#Fields: date time sc-status\n#Remark: no record\n2024-01-01 00:00:00 200\n"
+    assert told(comments) == ("w3c", "")
+
+
+def test_an_object_of_a_products_keys_that_is_not_its_own_is_json() -> None:
+    line = b'{"time": "2024-01-01T00:00:00Z", "transaction": {"id": "1"}, "status": 200}\n'
+    assert formats.resolve("auto", sample=line).name == "json"
