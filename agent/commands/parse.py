@@ -148,7 +148,7 @@ def _account(reading: Reading, asked: str, style: Style) -> list[str]:
         f"{count(reading.lines, 'line')}, {reading.parsed:,} parsed, {rejected:,} rejected",
     ]
     if reading.invalid_utf8:
-        lines[-1] += f", {reading.invalid_utf8:,} with bytes that are not UTF-8 (read as U+FFFD)"
+        lines[-1] += f", {reading.invalid_utf8:,} with bytes that are not UTF-8 (read as \\xhh, like \\xe9)"
     for reason, n in sorted(reading.rejects.items(), key=lambda item: (-item[1], item[0].value)):
         lines += ["", style.bold(f"{n:,} rejected: {reason.value}")]
         for sample in reading.samples.get(reason, []):

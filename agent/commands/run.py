@@ -233,9 +233,9 @@ def _conclude(summary: Summary, options: RunOptions, verbose: bool) -> None:
         say(f"see them with: elf parse {_example(summary, options)}")
     if summary.rejected and summary.parsed:
         say(f"rejected: {_reasons(summary)}; see them with: elf parse {_example(summary, options)}")
+    if summary.invalid_utf8:
+        say(f"{count(summary.invalid_utf8, 'line')} with bytes that are not UTF-8, read as \\xhh, like \\xe9")
     if verbose:
-        if summary.invalid_utf8:
-            say(f"{count(summary.invalid_utf8, 'line')} with bytes that are not UTF-8, read as U+FFFD")
         from elf.agent.commands.rejects import reject_lines
 
         for reject in summary.samples:

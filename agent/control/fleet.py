@@ -1,4 +1,4 @@
-"""Agents that cannot take part in a job, because they do not know a feature of its plans: who, and why, as text."""
+"""Agents that cannot take part in a job, because they do not know a feature of its plans, or read lines otherwise: as text."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 from elf.agent.control.columns import AGENTS_NAMED_MAX, named
 from elf.agent.control.protocol import HeldFeatures
 from elf.jobmaster.directory.job_spec import AgentAdvert, JobSpec
-from elf.jobmaster.plan.features import Features, lacking
+from elf.jobmaster.plan.features import READING, Features, lacking
 
+READS = frozenset({READING})
 FEATURES_MAX = 32
 """Kinds of agents in one answer: a fleet has two or three versions of elf."""
 
@@ -26,17 +27,28 @@ def held_features(adverts: Iterable[AgentAdvert], source: str) -> tuple[HeldFeat
 
 
 def unable(held: Sequence[HeldFeatures], needs: Features) -> str:
-    """Which of these agents cannot take part in a job with such needs, and why, as a notice; "" if all can."""
+    """Which of these agents cannot take part in a job with such needs, and why, and which read lines otherwise; "" if none."""
     lacks = [(each, lacking(each.features, needs)) for each in held if each.features]
     cannot = [(each, features) for each, features in lacks if features]
-    if not cannot:
-        return ""
-    count, total = sum(each.count for each, _ in cannot), sum(each.count for each in held)
-    names = [name for each, _ in cannot for name in each.agents][:AGENTS_NAMED_MAX]
-    return (
-        f"{count} of {total} agents cannot run this query ({named(names, count)}): their version of elf does not know its "
-        f"{cannot[0][1][0]}; windows count them as missing until their elf is upgraded"
-    )
+    others = [each for each, features in lacks if not features and lacking(each.features, READS)]
+    texts = []
+    if cannot:
+        texts.append(
+            f"{_who([each for each, _ in cannot], held, 'cannot run this query')}: their version of elf does not know its "
+            f"{cannot[0][1][0]}; windows count them as missing until their elf is upgraded"
+        )
+    if others:
+        texts.append(
+            f"{_who(others, held, 'read lines by the rules of another version of elf')}: which lines they reject, texts that "
+            "are not UTF-8 and sizes of - may differ in the same window, until all have one version"
+        )
+    return "; ".join(texts)
+
+
+def _who(some: Sequence[HeldFeatures], held: Sequence[HeldFeatures], do: str) -> str:
+    count, total = sum(each.count for each in some), sum(each.count for each in held)
+    names = [name for each in some for name in each.agents][:AGENTS_NAMED_MAX]
+    return f"{count} of {total} agents {do} ({named(names, count)})"
 
 
 def unable_in(spec: JobSpec, adverts: Iterable[AgentAdvert]) -> str:

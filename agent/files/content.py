@@ -256,3 +256,20 @@ def exactly(content: Content, view: memoryview) -> bytes:
         while count < len(view) and (got := content.readinto(view[count:])):
             count += got
     return bytes(view[:count])
+
+
+HOLE_MAX = 64 << 20
+"""Bytes of a hole that are read to find the first line behind it, at some GB a second."""
+
+
+def first_text(content: Content, size: int) -> bytes:
+    """The first `size` bytes behind leading NULs: a hole, left where a log was cut while its writer kept its place. Of a hole
+    of more than `HOLE_MAX` nothing."""
+    skipped = 0
+    while True:
+        data = exactly(content, memoryview(bytearray(size)))
+        text = data.lstrip(b"\0")
+        if text or not data or skipped > HOLE_MAX:
+            missing = len(data) - len(text)
+            return text + (exactly(content, memoryview(bytearray(missing))) if text and missing else b"")
+        skipped += len(data)

@@ -28,7 +28,7 @@ import msgspec
 
 from elf.agent.files import names
 from elf.agent.files.blocks import BLOCK_BYTES, LINE_MAX, Block, Cutter, FileKey
-from elf.agent.files.content import Plain, exactly, reading
+from elf.agent.files.content import Plain, first_text, reading
 from elf.agent.files.divided import same_log
 from elf.agent.files.finding import Finder
 from elf.agent.files.first_seen import FirstSeen
@@ -158,7 +158,7 @@ class Source:
             try:
                 opened = file.content.descriptor if isinstance(file.content, Plain) else file.path
                 with reading(opened) as content:
-                    data = exactly(content, memoryview(bytearray(HEAD_OF_FILE_BYTES)))
+                    data = first_text(content, HEAD_OF_FILE_BYTES)
             except (OSError, SourceError):
                 continue
             if stop := data.rfind(b"\n") + 1:

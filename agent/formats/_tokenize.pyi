@@ -9,6 +9,7 @@ from elf.cbt._strings import Strings
 CONVERTS: tuple[str, ...]
 ESCAPES: tuple[str, ...]
 REASONS: tuple[str, ...]
+FORMS: tuple[str, ...]
 SHAPES: tuple[str, ...]
 NULLS_MAX: int
 NULL_BYTES_MAX: int

@@ -8,7 +8,7 @@ dictionary's cache misses overlap.
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.ref cimport PyObject
-from libc.stdint cimport INT64_MIN, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MIN, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcmp, memcpy, memset
 
@@ -39,6 +39,8 @@ cdef extern from "tokenize.h":
         uint8_t text[15]
     ctypedef struct elf_field:
         uint8_t convert, escape, quote, fast, optional, required, sum, list, is_time, next_optional, wanted, n_nulls, dash
+        uint8_t form, ahead
+        uint16_t index
         uint64_t after8, mask8
         const uint8_t *after
         uint32_t after_n
@@ -63,7 +65,7 @@ cdef extern from "tokenize.h":
         int32_t field, reason, detail
     ctypedef struct elf_state:
         const elf_field *fields
-        int n_fields, shape, has_header, needs_time, zoned
+        int n_fields, shape, has_header, needs_time, zoned, ambiguous
         const uint8_t *prefix
         const uint8_t *skip_prefix
         const uint8_t *comment
@@ -82,7 +84,7 @@ cdef extern from "tokenize.h":
         int row, at_header, out_of_memory
         void *arena
         int64_t lines, invalid_utf8, base_row, line_index
-        int64_t rejects[14]
+        int64_t rejects[15]
         int32_t *reject_rows
         size_t n_rejects, reject_room
         elf_sample samples[16]
@@ -108,15 +110,16 @@ cdef extern from *:
 # The C code's numbers for the members of the enums in elf.agent.formats.fields, by name.
 CONVERTS = (
     "SKIP", "STRING", "REQUEST", "REQUEST_URL", "URI", "URL", "QUERY", "HOST_PORT", "HOST",
-    "INT", "STATUS", "SECONDS", "MILLISECONDS", "MICROSECONDS", "NANOSECONDS", "SECONDS_LIST", "DURATION", "DURATION_MS",
+    "INT", "SIZE", "STATUS", "SECONDS", "MILLISECONDS", "MICROSECONDS", "NANOSECONDS", "SECONDS_LIST", "DURATION", "DURATION_MS",
     "TIME_CLF", "TIME_ISO", "TIME_ANY", "TIME_EPOCH", "TIME_EPOCH_MS", "TIME_EPOCH_US", "DATE", "TIME_OF_DAY", "TIME_STRPTIME",
     "OWN_TEXT", "OWN_INT", "OWN_DOUBLE", "OWN_BOOL",
 )
 ESCAPES = ("NONE", "BACKSLASH", "JSON", "PLUS", "PERCENT", "DOUBLED")
 REASONS = (
     "", "EMPTY", "TOO_LONG", "NUL", "LITERAL", "UNTERMINATED", "TRAILING", "TRUNCATED", "TIME", "NUMBER", "JSON",
-    "MISSING", "PATTERN", "FUTURE",
+    "MISSING", "PATTERN", "FUTURE", "TEXT",
 )
+FORMS = ("ANY", "WORD", "CLIENT", "IDENT", "USER")
 SHAPES = ("LITERAL", "JSON", "LTSV", "LOGFMT", "REGEX")
 NULLS_MAX = ELF_NULLS
 NULL_BYTES_MAX = ELF_NULL_BYTES
@@ -297,6 +300,7 @@ cdef class Tokenizer:
             f.convert, f.escape, f.quote = step.convert, step.escape, step.quote
             f.optional, f.required, f.sum, f.list = step.optional, step.required, step.sum, step.list
             f.is_time, f.next_optional, f.chain = step.is_time, step.next_optional, step.chain
+            f.form, f.ahead, f.index = step.form, step.ahead, i
             f.fast = {"": FAST_NO, "digits": FAST_DIGITS, "clf": FAST_CLF, "text": FAST_TEXT}[step.fast]
             text = step.after
             f.after, f.after_n = <const uint8_t *> <const char *> text, <uint32_t> len(text)
@@ -305,7 +309,7 @@ cdef class Tokenizer:
             for j in range(T_COUNT):
                 f.target[j] = step.targets[j]
                 f.wanted |= f.target[j] >= 0
-            f.dash = step.nulls == (b"-",)
+            f.dash = step.nulls == (b"-", b"")
             f.n_nulls = len(step.nulls)
             for j in range(f.n_nulls):
                 text = step.nulls[j]
@@ -318,6 +322,7 @@ cdef class Tokenizer:
         self.s.n_fields = n
         self.s.shape, self.s.has_header = plan.shape, plan.has_header
         self.s.needs_time, self.s.zoned = plan.needs_time, plan.zoned
+        self.s.ambiguous = any(step.ahead or step.form == FORMS.index("CLIENT") for step in plan.steps)
         self._load_texts(plan)
 
     cdef int _load_tree(self, plan) except -1:

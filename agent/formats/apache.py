@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from elf.agent.formats.apache_times import has_zone, read_times
-from elf.agent.formats.fields import Convert, Escape, Field, Format, is_text
+from elf.agent.formats.fields import Convert, Escape, Field, Form, Format, is_text
 from elf.agent.formats.layout import Variable, literal, settle
 from elf.agent.formats.serverconf import included, read_config
 from elf.errors import FormatError
@@ -27,9 +27,9 @@ DIRECTIVES: dict[str, tuple[str, Convert, int, str]] = {
     "{c}h": ("client_ip", Convert.STRING, 3, "peer_host"),
     "{c}a": ("client_ip", Convert.STRING, 4, "peer_addr"),
     "A": ("server_addr", Convert.STRING, 1, ""),
-    "B": ("bytes", Convert.INT, 1, ""),
-    "b": ("bytes", Convert.INT, 2, ""),
-    "O": ("bytes", Convert.INT, 3, "bytes_sent"),
+    "B": ("bytes", Convert.SIZE, 1, ""),
+    "b": ("bytes", Convert.SIZE, 2, ""),
+    "O": ("bytes", Convert.SIZE, 3, "bytes_sent"),
     "D": ("request_time", Convert.MICROSECONDS, 1, ""),
     "{us}T": ("request_time", Convert.MICROSECONDS, 1, ""),
     "{ms}T": ("request_time", Convert.MILLISECONDS, 2, ""),
@@ -104,7 +104,9 @@ def directive(text: str) -> Variable:
 
 
 def _variable(text: str, column: str, convert: Convert, rank: int, own: str) -> Variable:
-    nulls: tuple[bytes, ...] = (b"-",) if is_text(convert) else (b"-", b"")
+    nulls: tuple[bytes, ...] = () if convert is Convert.SIZE else (b"-", b"")
+    if column in ("client_ip", "ident"):
+        nulls = (b"-",)
     if column == "user":
         nulls = (b"-", b'""')  # an empty user name is logged as two quotes
     if column == "connection_status":
@@ -116,10 +118,22 @@ def _variable(text: str, column: str, convert: Convert, rank: int, own: str) -> 
         nulls=nulls,
         escape=Escape.BACKSLASH if is_text(convert) else Escape.NONE,
         list=column == "http_x_forwarded_for",
+        form=_form(column, text),
     )
     other = Convert.STRING if convert in (Convert.QUERY, Convert.URI, Convert.HOST) else convert
     otherwise = msgspec.structs.replace(field, column=own or column, convert=other)
     return Variable(field, rank, otherwise)
+
+
+_FORMS = {"client_ip": Form.CLIENT, "ident": Form.IDENT, "user": Form.USER}
+_WORDS = frozenset("AHLPXkmpv")
+
+
+def _form(column: str, text: str) -> Form:
+    """What a directive's text is; of any text are those that a client chooses, and those of a module's own (%{…}n, %{…}x)."""
+    if column in _FORMS:
+        return _FORMS[column]
+    return Form.WORD if text[-1] in _WORDS and "^" not in text else Form.ANY
 
 
 def from_string(text: str, *, name: str = "apache") -> Format:

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import TypeGuard
 
 from elf.agent.formats.fields import Convert, Field
-from elf.agent.formats.layout import Variable
+from elf.agent.formats.layout import Variable, unused
 from elf.errors import FormatError
 
 _EPOCHS = {
@@ -73,7 +73,8 @@ def _single(piece: re.Match[str]) -> Iterator[str | Variable]:
 
 
 def _time_variable(name: str, convert: Convert, rank: int, pattern: str = "") -> Variable:
-    return Variable(Field(name, convert, "time", nulls=(), pattern=pattern), rank, Field(name, Convert.SKIP))
+    time = Field(name, convert, "time", nulls=(), pattern=pattern)
+    return Variable(time, rank, unused(time))
 
 
 def _time_of(run: list[str | re.Match[str]]) -> Iterator[str | Variable]:

@@ -38,7 +38,7 @@ class Batch(msgspec.Struct):
     rows: parsed lines. columns: the requested columns that the format can fill, each a `Vector` of `rows` values.
     lines: lines read, without comments and headers. rejects: count by reason. reject_rows: for each rejected line the index
     of the next parsed row (0..rows), ascending: int32. samples: the first few rejects. invalid_utf8: lines with bytes that
-    became U+FFFD. lost: for each column with values that did not convert, their rows, ascending: int64; lost_samples: the first
+    are not UTF-8. lost: for each column with values that did not convert, their rows, ascending: int64; lost_samples: the first
     few. keyed: the requested columns besides `time` of which some line had a key; None where lines have no keys, or
     none is asked.
     """

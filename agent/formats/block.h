@@ -25,7 +25,7 @@ static int V(line)(elf_state *s, const uint8_t *p, const uint8_t *end, uint32_t 
     s->bad_detail = 0;
     if (p == end) return R_EMPTY;
     if ((size_t)(end - p) > s->line_max) return elf_bad(s, R_TOO_LONG, -1, p + s->line_max);
-    s->backslash = s->high = s->replaced = s->has_time = 0;
+    s->backslash = s->high = s->replaced = s->has_time = s->ident = 0;
     s->date = INT64_MIN;
     s->clock = -1;
     if (special && V(look_closer)(s, p, end)) return elf_bad(s, R_NUL, -1, (const uint8_t *)memchr(p, 0, (size_t)(end - p)));
@@ -67,6 +67,7 @@ static const uint8_t *V(tokenize)(elf_state *s, const uint8_t *p, const uint8_t 
     while (p < stop && s->row < ELF_STRIP && !s->out_of_memory) {
         uint32_t special;
         const uint8_t *newline = V(line_end)(p, &special), *end = newline - (newline > p && newline[-1] == '\r');
+        if (special && end - p >= 3 && !memcmp(p, "\xef\xbb\xbf", 3)) p += 3;  /* a byte order mark is no part of a line */
         if (s->comment_n && (size_t)(end - p) >= s->comment_n && !memcmp(p, s->comment, s->comment_n)) {
             if (s->has_header && end - p >= 8 && !memcmp(p, "#Fields:", 8)) { s->at_header = 1; return p; }
             p = newline + 1;

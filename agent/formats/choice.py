@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from elf.agent.files.blocks import Block
-from elf.agent.files.content import exactly, reading
+from elf.agent.files.content import first_text, reading
 from elf.agent.formats.envelopes.kinds import is_detected
 from elf.agent.formats.envelopes.wrapped import has_keys, layers, make_parser
 from elf.agent.formats.fields import Format
@@ -43,7 +43,7 @@ class FormatChoice:
         notices: Callable[[str], None],
         *,
         lenient: bool = False,
-        head: Callable[[Block], bytes] = lambda block: bytes(block.data[:HEAD_BYTES]),
+        head: Callable[[Block], bytes] = lambda block: _text_of(block.data),
     ) -> None:
         self.spec, self.chosen = spec, dict[str, str]()
         self._notices, self._lenient, self._head = notices, lenient, head
@@ -215,10 +215,16 @@ def _detected(spec: str, path: str, head: bytes) -> Format:
         raise FormatError(f"{path}: {error}") from error
 
 
+def _text_of(data: memoryview | bytes) -> bytes:
+    """The head in a block of lines; a hole of NULs in front of the first is left out."""
+    head = bytes(data[:HEAD_BYTES])
+    return head if head[:1] != b"\0" else bytes(data).lstrip(b"\0")[:HEAD_BYTES]
+
+
 def head_of(path: Path) -> bytes:
     """The first `HEAD_BYTES` of a file, uncompressed; b"" if it cannot be read now."""
     try:
         with reading(str(path)) as content:
-            return exactly(content, memoryview(bytearray(HEAD_BYTES)))
+            return first_text(content, HEAD_BYTES)
     except OSError:
         return b""

@@ -1,6 +1,7 @@
 /* One field's text to the columns that it fills. Scalar code, shared by all shapes and instruction sets. */
 #ifndef ELF_CONVERT_H
 #define ELF_CONVERT_H
+#include "forms.h"
 #include "numbers.h"
 #include "text.h"
 #include "times.h"
@@ -11,7 +12,7 @@ static inline void elf_put_text(elf_state *s, const elf_field *f, int part, cons
     elf_span *slot = &s->slots[t].spans[s->row];
     if (slot->p) return;
     elf_span span = {p, (uint32_t)(end - p)};
-    *slot = s->high || escape != E_NONE ? elf_cook(s, span, escape) : span;
+    *slot = s->high || s->backslash || s->replaced || escape != E_NONE ? elf_cook(s, span, escape) : span;
 }
 
 /* Text of a line without special bytes, in a field without escapes or whose escape is a backslash. */
@@ -89,17 +90,22 @@ static inline int elf_is_protocol(const uint8_t *p, const uint8_t *end) {
     return q == end;
 }
 
-/* METHOD URI PROTOCOL: the method ends at the first space, the protocol begins after the last; a URI may hold spaces. */
+/* METHOD URI PROTOCOL: the method ends at the first space, the protocol begins after the last; a URI may hold spaces, but not at
+ * its ends (nginx and others accept and log more of them). */
 static inline void elf_put_request(elf_state *s, const elf_field *f, const uint8_t *p, const uint8_t *end, int escape) {
     const uint8_t *uri = p, *protocol = end;
     while (uri < end && elf_is_token(*uri)) uri++;
     if (uri == p || uri == end || *uri != ' ') return;
     while (protocol > uri && protocol[-1] != ' ') protocol--;
     if (protocol - uri < 3 || !elf_is_protocol(protocol, end)) return;
-    elf_put_text(s, f, T_METHOD, p, uri, escape);
+    const uint8_t *method = uri, *last = protocol - 1;
+    for (uri++; uri < last && *uri == ' '; uri++) {}
+    while (last > uri && last[-1] == ' ') last--;
+    if (uri == last) return;
+    elf_put_text(s, f, T_METHOD, p, method, escape);
     elf_put_text(s, f, T_PROTOCOL, protocol, end, escape);
-    if (f->convert != C_REQUEST_URL) elf_put_uri(s, f, uri + 1, protocol - 1, escape);
-    else elf_put_url(s, f, uri + 1, protocol - 1, escape);
+    if (f->convert != C_REQUEST_URL) elf_put_uri(s, f, uri, last, escape);
+    else elf_put_url(s, f, uri, last, escape);
 }
 
 static inline int elf_put_time(elf_state *s, const elf_field *f, int64_t micros) {
@@ -111,7 +117,7 @@ static inline int elf_put_time(elf_state *s, const elf_field *f, int64_t micros)
 static int elf_strptime_text(elf_state *s, const elf_field *f, const uint8_t *p, size_t n) {
     int64_t micros = 0;
     int zoned = 0;
-    if (!s->strptime(s->owner, (int)(f - s->fields), p, n, &micros, &zoned)) return R_TIME;
+    if (!s->strptime(s->owner, f->index, p, n, &micros, &zoned)) return R_TIME;
     if (!zoned) micros = elf_local(s, micros);
     return elf_in_range(micros) ? elf_put_time(s, f, micros) : R_TIME;
 }
@@ -149,7 +155,7 @@ static int elf_convert_time(elf_state *s, const elf_field *f, const uint8_t *p, 
     return good ? elf_put_time(s, f, v) : R_TIME;
 }
 
-/* Whether a line counts as holding U+FFFD must not depend on the requested columns, so escaped text is always decoded. */
+/* Whether a line counts as holding bytes that are not UTF-8 must not depend on the requested columns, so escaped text is always decoded. */
 static inline void elf_try_text(elf_state *s, const elf_field *f, const uint8_t *p, size_t n, int escape) {
     elf_span span = {p, (uint32_t)n};
     if ((s->backslash && (escape == E_BACKSLASH || escape == E_JSON)) || escape == E_PERCENT)
@@ -161,6 +167,15 @@ static int elf_convert(elf_state *s, const elf_field *f, const uint8_t *p, size_
     const uint8_t *end = p + n;
     int64_t v = 0;
     int good;
+    if (f->form) {
+        if (f->form == FORM_CLIENT && f->convert != C_STRING) {
+            elf_span host = elf_host(p, end, f->convert != C_HOST_PORT);
+            if (!elf_is_client(host.p, host.p + host.n)) return R_TEXT;
+        } else if (!elf_has_form(s, f, p, end)) {
+            return R_TEXT;
+        }
+        if (f->form == FORM_CLIENT && f->convert == C_STRING) end = elf_first_client(p, end), n = (size_t)(end - p);
+    }
     switch (f->convert) {
         case C_SKIP: return OK;
         case C_STRING: elf_put_text(s, f, T_ONE, p, end, escape); break;
@@ -170,8 +185,13 @@ static int elf_convert(elf_state *s, const elf_field *f, const uint8_t *p, size_
         case C_URL: if (f->wanted) elf_put_url(s, f, p, end, escape); break;
         case C_HOST_PORT: case C_HOST: elf_put_host(s, f, T_ONE, p, end, escape); break;
         case C_INT: if (!elf_int(p, n, &v)) return R_NUMBER; elf_put_number(s, f, v); return OK;
+        case C_SIZE:
+            if (n == 1 && *p == '-') v = 0;
+            else if (!n || !elf_digit(*p) || !elf_int(p, n, &v)) return R_NUMBER;
+            elf_put_number(s, f, v);
+            return OK;
         case C_STATUS:
-            if (!n || !elf_digit(*p) || !elf_int(p, n, &v) || v > 999) return R_NUMBER;
+            if (!n || !elf_digit(*p) || !elf_int(p, n, &v) || v > 999 || (s->shape == S_LITERAL && n != 3)) return R_NUMBER;
             elf_put_number(s, f, v);
             return OK;
         case C_SECONDS: if (!elf_micros(p, n, 6, &v)) return R_NUMBER; elf_put_number(s, f, v); return OK;
@@ -203,7 +223,7 @@ static inline int elf_bad(elf_state *s, int reason, int field, const uint8_t *at
 }
 
 /* After the last field: the line must have a time. */
-static inline int elf_settle_time(elf_state *s, const uint8_t *at) {
+static inline __attribute__((always_inline)) int elf_settle_time(elf_state *s, const uint8_t *at) {
     if (s->has_time || !s->needs_time) return OK;
     int field = 0;
     while (field < s->n_fields && !s->fields[field].is_time) field++;

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from elf.agent.formats.fields import Convert, Field, Format, Reason, Shape
+from elf.agent.formats.fields import Convert, Field, Form, Format, Reason, Shape
 
 _TIMES = {
     Convert.TIME_CLF: "a time like 17/May/2015:10:05:03 +0000",
@@ -16,6 +16,7 @@ _TIMES = {
 }
 _NUMBERS = {
     Convert.INT: "digits",
+    Convert.SIZE: "digits or '-'",
     Convert.STATUS: "a status from 0 to 999",
     Convert.SECONDS: "seconds like 0.005",
     Convert.MILLISECONDS: "milliseconds like 5 or 5.25",
@@ -24,6 +25,13 @@ _NUMBERS = {
     Convert.SECONDS_LIST: "seconds like 0.005, 0.019 : 0.001",
     Convert.DURATION: "a duration like 1.5ms, or seconds",
     Convert.DURATION_MS: "a duration like 1.5ms, or milliseconds",
+}
+_FORMS = {
+    Form.ANY: "text",
+    Form.WORD: "a word without spaces",
+    Form.CLIENT: "a client's address or host name",
+    Form.IDENT: "'-' or a word",
+    Form.USER: "a user name (one with a space only behind the ident '-')",
 }
 # J_VALUE … J_END of plan.h
 _JSON = {
@@ -43,7 +51,11 @@ def expected(format: Format, reason: Reason, field: Field | None, detail: int, l
     """The text that `format` expected where a line was rejected for `reason`, in `field` (None: before the first field)."""
     if reason is Reason.TIME and field is not None:
         return _TIMES.get(field.convert, f"a time by the pattern {field.pattern}")
+    if reason is Reason.TEXT and field is not None:
+        return _FORMS[field.form]
     if reason is Reason.NUMBER and field is not None:
+        if field.convert is Convert.STATUS and format.shape is Shape.LITERAL:
+            return "a status of three digits"
         return _NUMBERS[field.convert]
     if reason in (Reason.LITERAL, Reason.TRUNCATED):
         return _separator(format, field)

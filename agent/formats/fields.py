@@ -35,10 +35,11 @@ class Convert(Enum):
     SKIP = "skip"  # any text; feeds no column
     STRING = "string"
     INT = "int"  # an optional '-' or '+' (HAProxy), then digits, within int64
-    SECONDS = "seconds"  # decimal seconds -> micro-units, digits past the sixth truncated
+    SIZE = "size"  # digits; '-' is 0, where it is no NULL text (Apache's %b)
+    SECONDS = "seconds"  # decimal seconds -> micro-units, rounded half to even, as those below
     MILLISECONDS = "milliseconds"  # int or decimal -> micro-units
     MICROSECONDS = "microseconds"  # int -> micro-units
-    NANOSECONDS = "nanoseconds"  # int -> micro-units, truncated
+    NANOSECONDS = "nanoseconds"  # int -> micro-units
     SECONDS_LIST = "seconds_list"  # nginx upstream times "0.005, 0.019 : 0.001": the sum, without '-' parts
     DURATION = "duration"  # Go style "1.5ms", "12.3µs", "2s", "1m2.5s"; a bare number is seconds
     DURATION_MS = "duration_ms"  # the same, but a bare number is milliseconds
@@ -47,7 +48,7 @@ class Convert(Enum):
     URI = "uri"  # path[?query] -> path, query
     URL = "url"  # scheme://host[/path][?query] -> scheme, host, path, query; without "://" as URI
     QUERY = "query"  # as STRING into `query`, a leading '?' removed
-    STATUS = "status"  # INT of 0..999
+    STATUS = "status"  # INT of 0..999; in LITERAL three digits
     HOST_PORT = "host_port"  # "1.2.3.4:5678", "[::1]:80" or "::1:5678" (HAProxy) -> the text before the last ':', unbracketed
     HOST = "host"  # the same, but the port is optional: cut after ']' or at a single ':'; "::1" and "10.0.0.1" stay whole
     # 17/May/2015:10:05:03 +0000, also with .mmm fraction; without zone: the source's zone
@@ -68,7 +69,7 @@ class Convert(Enum):
     OWN_BOOL = "own_bool"
 
 
-_INTEGERS = (Convert.INT, Convert.STATUS)
+_INTEGERS = (Convert.INT, Convert.SIZE, Convert.STATUS)
 OWN = {
     STRING: Convert.OWN_TEXT,
     BIGINT: Convert.OWN_INT,
@@ -126,6 +127,16 @@ class Escape(Enum):
     DOUBLED = "doubled"  # "" within a quoted field
 
 
+class Form(Enum):
+    """What a LITERAL field's unquoted text must be; other text rejects the line."""
+
+    ANY = "any"  # a client may control it: its end is found by the fields behind it
+    WORD = "word"  # no space
+    CLIENT = "client"  # an address, a host name or unix:, or a list of these, of which the first counts
+    IDENT = "ident"  # a word; if it is not '-', the user behind it has no space
+    USER = "user"  # not empty
+
+
 class Reason(Enum):
     """Why a line was rejected: one reason per line, that of the first mismatch in it."""
 
@@ -141,6 +152,7 @@ class Reason(Enum):
     JSON = "bad JSON"
     MISSING = "field missing"  # a required field (time) is absent in JSON, LTSV, logfmt
     PATTERN = "pattern does not match"
+    TEXT = "bad text"  # an unquoted field is no client, user or word
     ENVELOPE = "envelope missing"  # wrapped formats: the line is not wrapped as the others are
     PROGRAM = "line of another program or stream"  # wrapped formats: it does not fit, and another wrote it
     FUTURE = "time in the future"  # more than 5 minutes past the clock of the machine that reads it
@@ -150,14 +162,15 @@ class Field(msgspec.Struct, frozen=True):
     """One raw field.
 
     name: its name in the log format ("remote_addr", "%>s", "cs-uri-stem", a JSON path, a group's name).
-    column: the column it fills; a REQUEST or URI fills its fixed ones. Several fields with one `column`: durations are summed
-        when all say `sum` (NULL if any is NULL), otherwise the first that is not NULL wins.
-    nulls: texts that mean NULL, compared before unescaping ("-" nearly everywhere; "-1", "000").
+    column: the column it fills, "" for none; a REQUEST or URI fills its fixed ones. Several fields with one `column`: durations
+        are summed when all say `sum` (NULL if any is NULL), otherwise the first that is not NULL wins.
+    nulls: texts that mean NULL, compared before unescaping ("-" and empty text nearly everywhere; "-1", "000").
     quote: LITERAL only: the closing quote character if the field is quoted (then an escaped quote does not end it), else "".
     after: LITERAL only: the literal text that follows the field; "" only for the last (it ends with the line).
     optional: LITERAL only: the line may end before this field (then it and the rest are NULL).
     list: LITERAL only, unquoted: elements are divided by ", " or " : " (nginx upstream_*), so an occurrence of `after` that is
         preceded by ',' or ' :', or followed by ': ', does not end the field.
+    form: LITERAL only, unquoted: what its text must be.
     required: JSON, LTSV, LOGFMT: its absence rejects the line. Absent otherwise: NULL.
     scale: micro-units per unit, for numeric JSON values too (given by `convert`).
     """
@@ -165,7 +178,7 @@ class Field(msgspec.Struct, frozen=True):
     name: str
     convert: Convert
     column: str = ""
-    nulls: tuple[bytes, ...] = (b"-",)
+    nulls: tuple[bytes, ...] = (b"-", b"")
     escape: Escape = Escape.NONE
     quote: str = ""
     after: str = ""
@@ -174,11 +187,12 @@ class Field(msgspec.Struct, frozen=True):
     sum: bool = False
     list: bool = False
     pattern: str = ""
+    form: Form = Form.ANY
 
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns that this field fills."""
-        return _FIXED.get(self.convert, (self.column,))
+        return _FIXED.get(self.convert, (self.column,) if self.column else ())
 
 
 LATENESS_MAX_US = 60_000_000

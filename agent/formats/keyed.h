@@ -132,6 +132,7 @@ static void elf_convert_own(elf_state *s, const elf_field *f, elf_value v) {
             s->replaced = replaced;
             return;
     }
+    s->replaced = replaced;
     if (good) { elf_put_number(s, f, number); return; }
     s->slots[t].state[s->row] = 3;
     if (s->n_lost == ELF_SAMPLES) return;
@@ -146,7 +147,8 @@ static void elf_convert_own(elf_state *s, const elf_field *f, elf_value v) {
 /* Respell a whole number in digits ("2e2" as "200"), where the field takes digits only. Returns 1 if it did. */
 static int elf_respell(elf_state *s, const elf_field *f, elf_span *text) {
     int64_t v;
-    if (s->shape == S_REGEX || (f->convert != C_INT && f->convert != C_STATUS && f->convert != C_MICROSECONDS && f->convert != C_NANOSECONDS))
+    if (s->shape == S_REGEX || (f->convert != C_INT && f->convert != C_SIZE && f->convert != C_STATUS
+        && f->convert != C_MICROSECONDS && f->convert != C_NANOSECONDS))
         return 0;
     if (!elf_whole_number(text->p, text->n, &v)) return 0;
     uint64_t left = v < 0 ? 0 - (uint64_t)v : (uint64_t)v;

@@ -192,7 +192,7 @@ _LTSV: tuple[Row, ...] = (
     ("query", Convert.QUERY, "query args"),
     ("protocol", Convert.STRING, "protocol server_protocol"),
     ("status", Convert.STATUS, "status"),
-    ("bytes", Convert.INT, "size body_bytes_sent bytes_sent"),
+    ("bytes", Convert.SIZE, "size body_bytes_sent bytes_sent"),
     ("referer", Convert.STRING, "referer http_referer"),
     ("user_agent", Convert.STRING, "ua user_agent http_user_agent"),
     ("request_time", Convert.MICROSECONDS, "reqtime_microsec"),
@@ -217,7 +217,9 @@ def _fields(rows: Iterable[Row], escape: Escape) -> tuple[Field, ...]:
     out: dict[str, Field] = {}
     for column, convert, names in rows:
         for name in names.split():
-            nulls = (*_EMPTY, *_LEVELS) if convert is Convert.STATUS else _EMPTY
+            nulls: tuple[bytes, ...] = (*_EMPTY, *_LEVELS) if convert is Convert.STATUS else _EMPTY
+            if convert is Convert.SIZE:  # ltsv.org: Apache's %b, which is - for 0
+                nulls = (b"",)
             out.setdefault(
                 name,
                 Field(name, convert, column, nulls=nulls, escape=escape if is_text(convert) else Escape.NONE),

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from elf.agent.formats.fields import Convert, Field, Format, Shape
+from elf.agent.formats.fields import Convert, Field, Format, Shape, is_text
 from elf.errors import FormatError
 
 Piece = str | Field
@@ -95,6 +95,13 @@ class Variable(msgspec.Struct, frozen=True):
     otherwise: Field
 
 
+def unused(field: Field) -> Field:
+    """The field without a column. Its text is checked as before, so that it still tells where the one before it ends."""
+    if is_text(field.convert):
+        return msgspec.structs.replace(field, convert=Convert.SKIP, column="")
+    return msgspec.structs.replace(field, column="")
+
+
 def settle(pieces: Iterable[str | Variable]) -> list[Piece]:
     """Give each column to the best variable that claims it; the others get a column of their own, or are skipped. O(n log n)."""
     parts = list(pieces)
@@ -108,5 +115,5 @@ def settle(pieces: Iterable[str | Variable]) -> list[Piece]:
                 chosen[at] = field
                 break
         else:
-            chosen[at] = Field(variable.field.name, Convert.SKIP, list=variable.field.list)
+            chosen[at] = unused(variable.field)
     return [part if isinstance(part, str) else chosen[at] for at, part in enumerate(parts)]

@@ -42,8 +42,18 @@ static inline const uint8_t *V(separator)(const elf_field *f, const uint8_t *p, 
     return NULL;
 }
 
+/* The same where the field is the client's list of addresses: "1.2.3.4, 5.6.7.8". */
+static inline const uint8_t *V(clients_end)(const elf_field *f, const uint8_t *p, const uint8_t *end) {
+    const uint8_t *q = p;
+    while ((q = V(find)(q, end, f->after[0]))) {
+        if (V(after)(f, q, end) && !(q > p && q[-1] == ',')) return q;
+        q++;
+    }
+    return NULL;
+}
+
 /* The end of the time at p if its own text contains the separator ("17/May/2015:10:05:03 +0000 ..."), or NULL. */
-static const uint8_t *V(time_end)(elf_state *s, const elf_field *f, const uint8_t *p, const uint8_t *end) {
+static __attribute__((noinline)) const uint8_t *V(time_end)(elf_state *s, const elf_field *f, const uint8_t *p, const uint8_t *end) {
     int64_t micros;
     int zoned;
     size_t n = 0;
@@ -52,22 +62,58 @@ static const uint8_t *V(time_end)(elf_state *s, const elf_field *f, const uint8_
     else if (f->convert == C_TIME_STRPTIME) {
         const uint8_t *q = p;
         for (int tries = 0; tries < 8 && (q = V(separator)(f, q, end)); tries++, q++)
-            if (s->strptime(s->owner, (int)(f - s->fields), p, (size_t)(q - p), &micros, &zoned)) return q;
+            if (s->strptime(s->owner, f->index, p, (size_t)(q - p), &micros, &zoned)) return q;
     }
     return n && V(after)(f, p + n, end) && (f->after_n || p + n == end) ? p + n : NULL;
 }
 
+static int V(field)(elf_state *s, const elf_field *f, int i, const uint8_t **at, const uint8_t *end);
+
+/* Do the fields from i on, `count` of them, have their forms and separators at p? Nothing is kept. */
+static __attribute__((noinline)) int V(fits)(elf_state *s, int i, int count, const uint8_t *p, const uint8_t *end) {
+    int date = s->date == INT64_MIN, ident = s->ident, good = 1;
+    int64_t clock = s->clock;
+    for (int last = i + count; good && i < last; i++) {
+        elf_field probe = s->fields[i];
+        const uint8_t *stop = end - p > ELF_WORD_MAX ? p + ELF_WORD_MAX : end;
+        memset(probe.target, 0xff, sizeof(probe.target));
+        probe.is_time = probe.wanted = probe.ahead = 0;
+        if (probe.convert < C_INT && probe.convert != C_HOST_PORT) probe.convert = C_SKIP;
+        good = (probe.after_n || stop == end) && V(field)(s, &probe, i, &p, stop) == OK;
+    }
+    if (date) s->date = INT64_MIN;
+    s->clock = clock, s->ident = ident;
+    return good;
+}
+
+/* Where the text at p ends whose content a client controls, such as a user name: at the first separator behind which the next
+ * fields fit, up to a quote (which servers escape within a field) or the line's end. So content that looks like a separator, or
+ * like a time, moves no other field. Text between quotes that are not escaped ends at the last such place. */
+static __attribute__((noinline)) const uint8_t *V(split)(elf_state *s, const elf_field *f, int i, const uint8_t *p, const uint8_t *end) {
+    const uint8_t *q = p, *found = NULL;
+    while ((q = V(find)(q, end, f->after[0]))) {
+        if (V(after)(f, q, end) && V(fits)(s, i + 1, f->ahead, q + f->after_n, end)) {
+            if (!f->quote) return q;
+            found = q;
+        }
+        q++;
+    }
+    return found;
+}
+
 /* A rejected line whose separator is not at q: does the line end within it, or is there other text? */
-static int V(no_separator)(elf_state *s, const elf_field *f, int i, const uint8_t *p, const uint8_t *q, const uint8_t *end) {
+static __attribute__((noinline)) int V(no_separator)(elf_state *s, const elf_field *f, int i, const uint8_t *p, const uint8_t *q, const uint8_t *end) {
     size_t left = (size_t)(end - q);
     if (left < f->after_n && memcmp(q, f->after, left) == 0) return elf_bad(s, R_TRUNCATED, i, end);
     return elf_bad(s, R_LITERAL, i, p);
 }
 
 /* The field at *at by the general code; moves *at past its separator. */
-static int V(field)(elf_state *s, const elf_field *f, int i, const uint8_t **at, const uint8_t *end) {
-    const uint8_t *p = *at, *q, *next;
-    if (f->quote) {
+static __attribute__((noinline)) int V(field)(elf_state *s, const elf_field *f, int i, const uint8_t **at, const uint8_t *end) {
+    const uint8_t *p = *at, *next, *q = s->careful && f->ahead ? V(split)(s, f, i, p, end) : NULL;
+    if (q) {
+        next = q + f->after_n;
+    } else if (f->quote) {
         q = V(close)(s, f, p, end);
         if (!q) return elf_bad(s, R_UNTERMINATED, i, p);
         if (V(after)(f, q, end)) next = q + f->after_n;
@@ -77,7 +123,7 @@ static int V(field)(elf_state *s, const elf_field *f, int i, const uint8_t **at,
         next = q = end;
     } else {
         q = f->convert >= C_TIME_CLF ? V(time_end)(s, f, p, end) : NULL;
-        if (!q) q = V(separator)(f, p, end);
+        if (!q) q = s->careful && f->form == FORM_CLIENT && !f->index ? V(clients_end)(f, p, end) : V(separator)(f, p, end);
         if (q) next = q + f->after_n;
         else if (f->next_optional) next = q = end;
         else {
@@ -103,11 +149,41 @@ static inline void V(request)(elf_state *s, const elf_field *f, const uint8_t *p
         for (uri = p; elf_is_token(*uri); uri++) {}
         if (uri == p || *uri++ != ' ' || uri >= last) { elf_put_request(s, f, p, end, E_NONE); return; }
     }
+    if (*uri == ' ' || last[-1] == ' ') { elf_put_request(s, f, p, end, E_NONE); return; }
     mark = V(find)(uri, last, '?');
     elf_put_plain(s, f, T_METHOD, p, uri - 1);
     elf_put_plain(s, f, T_PATH, uri, mark ? mark : last);
     if (mark) elf_put_plain(s, f, T_QUERY, mark + 1, last);
     elf_put_plain(s, f, T_PROTOCOL, last + 1, end);
+}
+
+/* elf_is_ipv4 without branches or loops: one bit for each of its bytes. */
+static inline int V(ipv4)(const uint8_t *p, const uint8_t *end) {
+#if defined(__SSE2__)
+#define ELF_BITS(m) ((unsigned)_mm_movemask_epi8(m))
+    unsigned n = (unsigned)(end - p), all = (1u << (n & 15)) - 1;
+    if (n - 7 > 8) return 0;
+    __m128i v = _mm_loadu_si128((const __m128i *)p), d = _mm_sub_epi8(v, _mm_set1_epi8('0'));
+    unsigned points = ELF_BITS(_mm_cmpeq_epi8(v, _mm_set1_epi8('.'))) & all;
+    unsigned digits = ELF_BITS(_mm_cmpeq_epi8(_mm_min_epu8(d, _mm_set1_epi8(9)), d)) & all;
+    unsigned second = points & (points - 1), third = second & (second - 1);
+    if ((points | digits) != all || !third || (third & (third - 1))) return 0;
+    unsigned three = digits & digits >> 1 & digits >> 2, above2 = ELF_BITS(_mm_cmpgt_epi8(v, _mm_set1_epi8('2')));
+    unsigned two = ELF_BITS(_mm_cmpeq_epi8(v, _mm_set1_epi8('2'))), five = ELF_BITS(_mm_cmpeq_epi8(v, _mm_set1_epi8('5')));
+    unsigned above5 = ELF_BITS(_mm_cmpgt_epi8(v, _mm_set1_epi8('5')));
+    unsigned empty = (points & (points << 1 | 1)) | points >> (n - 1), long4 = three & digits >> 3;
+    return !(empty | long4 | (three & (above2 | (two & (above5 >> 1 | (five >> 1 & above5 >> 2))))));
+#undef ELF_BITS
+#else
+    return elf_is_ipv4(p, end);
+#endif
+}
+
+/* The form of a field that is not "-" in the usual case; 0 where the general code must decide. */
+static __attribute__((noinline)) int V(quick_form)(const elf_state *s, const elf_field *f, const uint8_t *p, const uint8_t *q) {
+    if (f->form == FORM_CLIENT) return V(ipv4)(p, q);
+    if (f->form == FORM_USER) return p < q && !s->ident;
+    return f->form == FORM_WORD && elf_is_word(p, q);
 }
 
 /* The usual fields in the usual case, without a call: *at moves past the separator. 0 where the general code must decide. */
@@ -122,8 +198,9 @@ static inline int V(quick)(elf_state *s, const elf_field *f, const uint8_t **at,
                 if (!q) return 0;
             } while (!V(after)(f, q, end) && !f->quote && q++);
             if (f->quote && !V(after)(f, q, end)) return 0;
+            if (f->form && !(q - p == 1 && *p == '-') && !V(quick_form)(s, f, p, q)) return 0;
             *at = q + f->after_n;
-            if (!f->wanted || (f->dash ? q - p == 1 && *p == '-' : elf_is_null(f, p, (size_t)(q - p)))) return 1;
+            if (!f->wanted || (f->dash ? q - p <= 1 && (q == p || *p == '-') : elf_is_null(f, p, (size_t)(q - p)))) return 1;
             if (f->convert == C_STRING) elf_put_plain(s, f, T_ONE, p, q);
             else V(request)(s, f, p, q);
             return 1;
@@ -138,7 +215,7 @@ static inline int V(quick)(elf_state *s, const elf_field *f, const uint8_t **at,
                 for (v = 0; elf_digit(*q); q++) v = v * 10 + (*q - '0');
             }
             if (q - p > 18 || q > end || !V(after)(f, q, end)) return 0;
-            if ((!f->after_n && q != end) || (f->convert == C_STATUS && v > 999)) return 0;
+            if ((!f->after_n && q != end) || (f->convert == C_STATUS && q - p != 3)) return 0;
             elf_put_number(s, f, (int64_t)v);
             *at = q + f->after_n;
             return 1;
@@ -156,11 +233,18 @@ static inline int V(quick)(elf_state *s, const elf_field *f, const uint8_t **at,
     }
 }
 
-static int V(literal_line)(elf_state *s, const uint8_t *p, const uint8_t *end, uint32_t special) {
-    if (s->skip_prefix_n) {
-        const uint8_t *mark = (const uint8_t *)memmem(p, (size_t)(end - p), s->skip_prefix, s->skip_prefix_n);
-        if (mark) p = mark + s->skip_prefix_n;
-    }
+/* Skip "Mar  7 10:05:03 host haproxy[12]: ", but nothing past the time's bracket: behind it a client may have written the mark. */
+static __attribute__((noinline)) const uint8_t *V(skip_prefix)(const elf_state *s, const uint8_t *p, const uint8_t *end) {
+    const uint8_t *stop = p;
+    while ((stop = V(find)(stop, end, '[')) && !(end - stop > 3 && elf_digit(stop[1]) && elf_digit(stop[2]) && stop[3] == '/')) stop++;
+    if (!stop) stop = end;
+    const uint8_t *mark = (const uint8_t *)memmem(p, (size_t)(stop - p), s->skip_prefix, s->skip_prefix_n);
+    return mark ? mark + s->skip_prefix_n : p;
+}
+
+static inline __attribute__((always_inline)) int V(literal_fields)(
+    elf_state *s, const uint8_t *p, const uint8_t *end, uint32_t special, const int careful) {
+    if (s->skip_prefix_n) p = V(skip_prefix)(s, p, end);
     if (s->prefix_n) {
         size_t n = (size_t)(end - p) < s->prefix_n ? (size_t)(end - p) : s->prefix_n;
         if (memcmp(p, s->prefix, n)) return elf_bad(s, R_LITERAL, -1, p);
@@ -173,10 +257,29 @@ static int V(literal_line)(elf_state *s, const uint8_t *p, const uint8_t *end, u
             for (; i < s->n_fields; i++) elf_put_null(s, &s->fields[i]);
             break;
         }
-        if (V(quick)(s, f, &p, end, special)) continue;
+        if (!careful && V(quick)(s, f, &p, end, special)) continue;
         int reason = V(field)(s, f, i, &p, end);
         if (reason) return reason;
     }
     if (p != end) return elf_bad(s, R_TRAILING, s->n_fields - 1, p);
     return elf_settle_time(s, end);
+}
+
+/* Again, with a look at what follows a field before its end is settled. The reason is that of the first attempt. */
+static __attribute__((noinline)) int V(look_again)(elf_state *s, const uint8_t *p, const uint8_t *end, uint32_t special, int reason) {
+    const uint8_t *at = s->bad_at;
+    int field = s->bad_field;
+    elf_clear_row(s);
+    s->has_time = s->ident = 0, s->date = INT64_MIN, s->clock = -1, s->careful = 1;
+    int again = V(literal_fields)(s, p, end, special, 1);
+    s->careful = 0;
+    if (again == OK) return OK;
+    s->bad_at = at, s->bad_field = field;
+    return reason;
+}
+
+/* Each field up to its first separator; if that fails, with more care. */
+static int V(literal_line)(elf_state *s, const uint8_t *p, const uint8_t *end, uint32_t special) {
+    int reason = V(literal_fields)(s, p, end, special, 0);
+    return reason == OK || !s->ambiguous ? reason : V(look_again)(s, p, end, special, reason);
 }

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import msgspec
 
-from elf.agent.formats.fields import Convert, Escape, Field, Format, is_text
-from elf.agent.formats.layout import Variable, literal, settle
+from elf.agent.formats.fields import Convert, Escape, Field, Form, Format, is_text
+from elf.agent.formats.layout import Variable, literal, settle, unused
 from elf.agent.formats.serverconf import included, read_config
 from elf.errors import FormatError
 
@@ -34,7 +34,7 @@ CANONICAL: dict[str, tuple[tuple[str, Convert], ...]] = {
     "query": (("args", Convert.QUERY), ("query_string", Convert.QUERY)),
     "protocol": (("server_protocol", Convert.STRING),),
     "status": (("status", Convert.STATUS),),
-    "bytes": (("body_bytes_sent", Convert.INT), ("bytes_sent", Convert.INT)),
+    "bytes": (("body_bytes_sent", Convert.SIZE), ("bytes_sent", Convert.SIZE)),
     "referer": (("http_referer", Convert.STRING),),
     "user_agent": (("http_user_agent", Convert.STRING),),
     "request_time": (("request_time", Convert.SECONDS),),
@@ -56,7 +56,7 @@ OWN: dict[str, Convert] = {
     "pid": Convert.INT,
     "remote_port": Convert.INT,
     "server_port": Convert.INT,
-    "bytes_sent": Convert.INT,
+    "bytes_sent": Convert.SIZE,
     "tcpinfo_rtt": Convert.INT,
     "tcpinfo_rttvar": Convert.INT,
     "tcpinfo_snd_cwnd": Convert.INT,
@@ -65,6 +65,20 @@ OWN: dict[str, Convert] = {
     "upstream_header_time": Convert.SECONDS_LIST,
     "upstream_queue_time": Convert.SECONDS_LIST,
 }
+_OWN_WORDS = (
+    "request_method scheme server_protocol server_name server_addr hostname nginx_version request_id pipe https"
+    " request_completion gzip_ratio ssl_protocol ssl_cipher ssl_session_reused ssl_curve upstream_addr upstream_status"
+    " upstream_cache_status upstream_response_length upstream_bytes_sent upstream_bytes_received proxy_upstream_name"
+    " proxy_alternative_upstream_name namespace ingress_name service_name service_port proxy_host proxy_port binary_remote_addr"
+    " geoip_country_code limit_req_status limit_conn_status http2 http3"
+)
+_FORMS = {
+    "remote_addr": Form.CLIENT,
+    "realip_remote_addr": Form.CLIENT,
+    "remote_user": Form.USER,
+    **dict.fromkeys(_OWN_WORDS.split(), Form.WORD),
+}
+"""Of the variables that nginx logs unquoted, those that are not any text that a client likes."""
 _LISTS = {"http_x_forwarded_for", "proxy_add_x_forwarded_for"}
 
 ESCAPES = {"default": Escape.BACKSLASH, "json": Escape.JSON, "none": Escape.NONE}
@@ -77,11 +91,8 @@ def variable(name: str, escape: Escape) -> Variable:
         return Variable(own, len(_ORDER), own)
     column, convert = _PREFERRED[name]
     if column == "time":
-        return Variable(
-            msgspec.structs.replace(_field(name, column, convert, escape), nulls=()),
-            _ORDER[name],
-            Field(name, Convert.SKIP),
-        )
+        time = msgspec.structs.replace(_field(name, column, convert, escape), nulls=())
+        return Variable(time, _ORDER[name], unused(time))
     return Variable(_field(name, column, convert, escape), _ORDER[name], own)
 
 
@@ -91,10 +102,20 @@ def _field(name: str, column: str, convert: Convert, escape: Escape) -> Field:
         name,
         convert,
         "" if convert in (Convert.REQUEST, Convert.URI) else column,
-        nulls=(b"-",) if text and escape is Escape.BACKSLASH else (b"-", b""),
+        nulls=_nulls(column, convert, escape),
         escape=escape if text else Escape.NONE,
         list=name.startswith("upstream_") or name in _LISTS,
+        form=_FORMS.get(name, Form.ANY),
     )
+
+
+def _nulls(column: str, convert: Convert, escape: Escape) -> tuple[bytes, ...]:
+    """A missing value is '-' with escape=default, else empty; an empty one is as good as missing. Clients and users have text."""
+    if escape is Escape.BACKSLASH and column in ("client_ip", "user"):
+        return (b"-",)
+    if convert is Convert.SIZE:
+        return () if escape is Escape.BACKSLASH else (b"",)
+    return b"-", b""
 
 
 def from_string(text: str, *, name: str = "nginx", escape: str = "default") -> Format:

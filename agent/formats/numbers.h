@@ -9,7 +9,7 @@
 typedef unsigned __int128 elf_wide;
 
 /* mantissa * 10^exponent, negative or not */
-typedef struct { elf_wide mantissa; int exponent, negative; } elf_decimal;
+typedef struct { elf_wide mantissa; int exponent, negative, more; } elf_decimal;  /* more: a little above it */
 
 static inline int elf_digit(uint8_t c) { return (uint8_t)(c - '0') <= 9; }
 
@@ -38,11 +38,11 @@ static inline int elf_int(const uint8_t *p, size_t n, int64_t *out) {
 }
 
 /* [-+]?([0-9]+.?[0-9]*|.[0-9]+)([eE][+-]?[0-9]+)? at the start of [p, end): the bytes read, 0 if there is none. Thirty digits
- * are kept; further digits have no effect, since values are truncated, not rounded. */
+ * are kept; of further ones only that some are not 0, which decides between the halves when a value is rounded. */
 static inline size_t elf_read_decimal(const uint8_t *p, const uint8_t *end, elf_decimal *d, int exponents) {
     const uint8_t *start = p;
     int digits = 0, seen = 0, point = 0;
-    d->mantissa = 0, d->exponent = 0;
+    d->mantissa = 0, d->exponent = d->more = 0;
     d->negative = p < end && *p == '-';
     for (p += d->negative || (p < end && *p == '+'); p < end; p++) {
         if (*p == '.' && !point) { point = 1; continue; }
@@ -54,6 +54,7 @@ static inline size_t elf_read_decimal(const uint8_t *p, const uint8_t *end, elf_
             d->exponent -= point;
         } else {
             d->exponent += !point;
+            d->more |= *p != '0';
         }
     }
     if (!seen) return 0;
@@ -70,15 +71,17 @@ static inline size_t elf_read_decimal(const uint8_t *p, const uint8_t *end, elf_
     return (size_t)(p - start);
 }
 
-/* The decimal times 10^scale times `factor`, truncated towards zero; 0 where it exceeds `max`. */
-static inline int elf_scaled(const elf_decimal *d, int scale, unsigned factor, int64_t max, int64_t *out) {
+/* The decimal times 10^scale times `factor`, cut off towards zero or rounded half to even; 0 where it exceeds `max`. */
+static inline int elf_scaled(const elf_decimal *d, int scale, unsigned factor, int64_t max, int round, int64_t *out) {
     elf_wide v = d->mantissa;
     int shift = d->exponent + scale;
+    unsigned digit = 0, rest = d->more;
     if (v > ((elf_wide)1 << 112)) return 0;
     v *= factor;
-    for (; shift < 0 && v; shift++) v /= 10;
+    for (; shift < 0 && (v || digit); shift++) rest |= digit, digit = (unsigned)(v % 10), v /= 10;
     for (; shift > 0 && v; shift--)
         if ((v *= 10) > (elf_wide)max) return 0;
+    if (round && (digit > 5 || (digit == 5 && (rest || (v & 1))))) v++;
     if (v > (elf_wide)max) return 0;
     *out = d->negative ? -(int64_t)v : (int64_t)v;
     return 1;
@@ -98,13 +101,15 @@ static inline int elf_micros(const uint8_t *p, size_t n, int scale, int64_t *out
         }
     }
     elf_decimal d;
-    return n && elf_read_decimal(p, end, &d, 1) == n && elf_scaled(&d, scale, 1, ELF_MICROS_MAX, out);
+    return n && elf_read_decimal(p, end, &d, 1) == n && elf_scaled(&d, scale, 1, ELF_MICROS_MAX, 1, out);
 }
 
-/* An integer count of nanoseconds or microseconds, as micro-units. */
+/* An integer count of nanoseconds or microseconds, as micro-units, rounded half to even. */
 static inline int elf_whole(const uint8_t *p, size_t n, int64_t divisor, int64_t *out) {
     if (!elf_int(p, n, out)) return 0;
+    int64_t rest = *out % divisor * 2, sign = rest < 0 ? -1 : 1;
     *out /= divisor;
+    if (rest * sign > divisor || (rest * sign == divisor && *out & 1)) *out += sign;
     return *out <= ELF_MICROS_MAX && *out >= -ELF_MICROS_MAX;
 }
 
@@ -149,7 +154,7 @@ static inline int elf_duration(const uint8_t *p, size_t n, int bare, int64_t *ou
         else if (*p == 'm') factor = 60, p++;
         else if (*p == 'h') factor = 3600, p++;
         else return 0;
-        if (!elf_scaled(&d, scale, factor, ELF_MICROS_MAX, &v)) return 0;
+        if (!elf_scaled(&d, scale, factor, ELF_MICROS_MAX, 1, &v)) return 0;
         total += v;
         if (total > ELF_MICROS_MAX) return 0;
     }

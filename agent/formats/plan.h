@@ -10,6 +10,7 @@
 #define ELF_STRIP 512      /* lines parsed before their strings are interned: the spans stay in the L1 and L2 cache */
 #define ELF_PAD 64         /* readable bytes that must follow the last line */
 #define ELF_SAMPLES 16     /* rejects kept whole, per block */
+#define ELF_WORD_MAX 1024  /* bytes of a field that only a server writes: a bound for the search of a field's end */
 #define ELF_NULLS 8
 #define ELF_NULL_BYTES 15
 #define ELF_DEPTH 64       /* nesting of a JSON line */
@@ -18,14 +19,16 @@
  * numbers, then times, then columns by their keys' own names. */
 enum {
     C_SKIP, C_STRING, C_REQUEST, C_REQUEST_URL, C_URI, C_URL, C_QUERY, C_HOST_PORT, C_HOST,
-    C_INT, C_STATUS, C_SECONDS, C_MILLISECONDS, C_MICROSECONDS, C_NANOSECONDS, C_SECONDS_LIST, C_DURATION, C_DURATION_MS,
+    C_INT, C_SIZE, C_STATUS, C_SECONDS, C_MILLISECONDS, C_MICROSECONDS, C_NANOSECONDS, C_SECONDS_LIST, C_DURATION, C_DURATION_MS,
     C_TIME_CLF, C_TIME_ISO, C_TIME_ANY, C_TIME_EPOCH, C_TIME_EPOCH_MS, C_TIME_EPOCH_US, C_DATE, C_TIME_OF_DAY, C_TIME_STRPTIME,
     C_OWN_TEXT, C_OWN_INT, C_OWN_DOUBLE, C_OWN_BOOL
 };
+/* What unquoted text must be; forms.h has the rules. */
+enum { FORM_ANY, FORM_WORD, FORM_CLIENT, FORM_IDENT, FORM_USER };
 enum { E_NONE, E_BACKSLASH, E_JSON, E_PLUS, E_PERCENT, E_DOUBLED };
 enum {
     OK, R_EMPTY, R_TOO_LONG, R_NUL, R_LITERAL, R_UNTERMINATED, R_TRAILING, R_TRUNCATED, R_TIME, R_NUMBER, R_JSON,
-    R_MISSING, R_PATTERN, R_FUTURE, R_COUNT
+    R_MISSING, R_PATTERN, R_FUTURE, R_TEXT, R_COUNT
 };
 enum { S_LITERAL, S_JSON, S_LTSV, S_LOGFMT, S_REGEX };
 /* What was expected where JSON is broken; expected.py has the texts. */
@@ -40,11 +43,13 @@ typedef struct { uint8_t n, text[ELF_NULL_BYTES]; } elf_null;
 
 typedef struct {
     uint8_t convert, escape, quote, fast, optional, required, sum, list, is_time;
-    uint8_t next_optional, wanted, n_nulls, dash;  /* dash: "-" is the only NULL text */
+    uint8_t next_optional, wanted, n_nulls, dash;  /* dash: "-" and "" are the NULL texts */
+    uint8_t form, ahead;                           /* ahead: the fields after it that tell where it ends (V(split)) */
     uint64_t after8, mask8;                        /* the first eight bytes of `after` */
     const uint8_t *after;
     uint32_t after_n;
     int16_t target[T_COUNT];                       /* slot, or -1 */
+    uint16_t index;
     int16_t chain;                                 /* JSON, LTSV, logfmt: the next field of the same name, or -1 */
     elf_null nulls[ELF_NULLS];
 } elf_field;
@@ -72,7 +77,7 @@ typedef struct elf_chunk { struct elf_chunk *next; size_t size, used; } elf_chun
 typedef struct elf_state {
     /* The plan. */
     const elf_field *fields;
-    int n_fields, shape, has_header, needs_time, zoned;
+    int n_fields, shape, has_header, needs_time, zoned, ambiguous;  /* ambiguous: some field has others ahead, or a list */
     const uint8_t *prefix, *skip_prefix, *comment;
     uint32_t prefix_n, skip_prefix_n, comment_n, line_max;
     elf_node *nodes;
@@ -99,7 +104,7 @@ typedef struct elf_state {
     elf_sample lost[ELF_SAMPLES];  /* values that did not convert; detail: their bytes */
     int n_lost;
     /* One line. */
-    int backslash, high, replaced, has_time, bad_field, bad_detail;
+    int backslash, high, replaced, has_time, bad_field, bad_detail, ident, careful;
     const uint8_t *bad_at;
     int64_t time, date, clock;
     /* Memos across lines. */
@@ -135,7 +140,7 @@ static void elf_release(elf_state *s) {
 }
 
 static inline int elf_is_null(const elf_field *f, const uint8_t *p, size_t n) {
-    if (f->dash) return n == 1 && *p == '-';
+    if (f->dash) return n <= 1 && (n == 0 || *p == '-');
     for (int i = 0; i < f->n_nulls; i++)
         if (f->nulls[i].n == n && memcmp(f->nulls[i].text, p, n) == 0) return 1;
     return 0;

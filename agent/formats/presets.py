@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from elf.agent.formats import keys, nginx, w3c
-from elf.agent.formats.fields import Convert, Escape, Field, Format, Shape
+from elf.agent.formats.fields import Convert, Escape, Field, Form, Format, Shape
 from elf.agent.formats.layout import Piece, literal
 from elf.jobmaster.values.sql_types import BIGINT, MICROS, STRING, TIMESTAMP, SqlType
 
@@ -39,19 +39,25 @@ def beyond(columns: Mapping[str, SqlType]) -> dict[str, SqlType]:
 
 
 _STRING, _INT, _STATUS = Convert.STRING, Convert.INT, Convert.STATUS
-_NUMBER_NULLS = (b"-", b"")
+_NULLS = (b"-", b"")
 
 
-def _text(name: str, column: str, escape: Escape = Escape.NONE) -> Field:
-    return Field(name, _STRING, column, escape=escape)
+def _text(name: str, column: str, form: Form = Form.WORD) -> Field:
+    nulls = (b"-",) if form in (Form.CLIENT, Form.IDENT) else _NULLS
+    return Field(name, _STRING, column, nulls=nulls, form=form)
 
 
 def _int(name: str, column: str) -> Field:
-    return Field(name, _INT, column, nulls=_NUMBER_NULLS)
+    return Field(name, _INT, column, nulls=_NULLS)
+
+
+def _size(name: str, column: str) -> Field:
+    """Apache writes - for a body of no bytes, nginx 0."""
+    return Field(name, Convert.SIZE, column, nulls=())
 
 
 def _quoted(name: str, column: str) -> tuple[Piece, ...]:
-    return '"', _text(name, column, Escape.BACKSLASH), '"'
+    return '"', Field(name, _STRING, column, escape=Escape.BACKSLASH), '"'
 
 
 def _divided(separator: str, *parts: Field | tuple[Piece, ...]) -> tuple[Piece, ...]:
@@ -62,18 +68,22 @@ def _divided(separator: str, *parts: Field | tuple[Piece, ...]) -> tuple[Piece, 
     return tuple(pieces[1:])
 
 
+def _common(request: Escape, bytes: Field) -> tuple[Piece, ...]:
+    return _divided(
+        " ",
+        _text("%h", "client_ip", Form.CLIENT),
+        _text("%l", "ident", Form.IDENT),
+        # An empty user name is logged as two quotes by Apache.
+        Field("%u", _STRING, "user", nulls=(b"-", b'""'), escape=request, form=Form.USER),
+        ("[", Field("%t", Convert.TIME_CLF, "time", nulls=()), "]"),
+        ('"', Field("%r", Convert.REQUEST, escape=request), '"'),
+        Field("%>s", _STATUS, "status"),
+        bytes,
+    )
+
+
 # https://httpd.apache.org/docs/2.4/mod/mod_log_config.html#examples; nginx's "combined" writes the same.
-_COMMON = _divided(
-    " ",
-    _text("%h", "client_ip"),
-    _text("%l", "ident"),
-    # An empty user name is logged as two quotes by Apache.
-    Field("%u", _STRING, "user", nulls=(b"-", b'""'), escape=Escape.BACKSLASH),
-    ("[", Field("%t", Convert.TIME_CLF, "time", nulls=()), "]"),
-    ('"', Field("%r", Convert.REQUEST, escape=Escape.BACKSLASH), '"'),
-    Field("%>s", _STATUS, "status"),
-    _int("%b", "bytes"),
-)
+_COMMON = _common(Escape.BACKSLASH, _size("%b", "bytes"))
 _REFERER_AGENT = _divided(" ", _quoted("%{Referer}i", "referer"), _quoted("%{User-Agent}i", "user_agent"))
 _COMBINED = _divided(" ", _COMMON, _REFERER_AGENT)
 # Debian's apache2.conf: "%v:%p %h …"
@@ -84,14 +94,16 @@ _INGRESS = (
     "$request_length $request_time [$proxy_upstream_name] [$proxy_alternative_upstream_name] $upstream_addr"
     " $upstream_response_length $upstream_response_time $upstream_status $req_id"
 )
-# https://doc.traefik.io/traefik/observability/access-logs/: common log format; the time is StartUTC.
+# https://doc.traefik.io/traefik/observability/access-logs/: common log format; the time is StartUTC. Users and requests are not
+# escaped, headers are.
 _TRAEFIK = _divided(
     " ",
-    _COMBINED,
+    _common(Escape.NONE, _int("OriginContentSize", "bytes")),
+    _REFERER_AGENT,
     _int("RequestCount", "request_count"),
     _quoted("RouterName", "router"),
     _quoted("ServiceURL", "server"),
-    Field("Duration", Convert.DURATION, "request_time", nulls=_NUMBER_NULLS),
+    Field("Duration", Convert.DURATION, "request_time", nulls=_NULLS),
 )
 
 
@@ -111,7 +123,7 @@ _ALB = _divided(
     _text("type", "type"),
     Field("time", Convert.TIME_ISO, "time", nulls=()),
     _text("elb", "elb"),
-    Field("client:port", Convert.HOST_PORT, "client_ip"),
+    Field("client:port", Convert.HOST_PORT, "client_ip", form=Form.CLIENT),
     _text("target:port", "target"),
     _alb_time("request_processing_time"),
     _alb_time("target_processing_time"),
@@ -152,13 +164,13 @@ def _timer(name: str, column: str) -> Field:
 # https://docs.haproxy.org/3.0/configuration.html#8.2.3 (option httplog); the time is when the request began (%tr).
 _HAPROXY = _divided(
     " ",
-    Field("%ci:%cp", Convert.HOST_PORT, "client_ip"),
+    Field("%ci:%cp", Convert.HOST_PORT, "client_ip", form=Form.CLIENT),
     ("[", Field("%tr", Convert.TIME_CLF, "time", nulls=()), "]"),
     _text("%ft", "frontend"),
     _divided(
         "/",
-        Field("%b", _STRING, "backend", nulls=(b"-", b"<NOSRV>")),
-        Field("%s", _STRING, "server", nulls=(b"-", b"<NOSRV>")),
+        Field("%b", _STRING, "backend", nulls=(b"-", b"<NOSRV>"), form=Form.WORD),
+        Field("%s", _STRING, "server", nulls=(b"-", b"<NOSRV>"), form=Form.WORD),
     ),
     _divided(
         "/",
@@ -170,9 +182,9 @@ _HAPROXY = _divided(
     ),
     Field("%ST", _STATUS, "status", nulls=(b"-1", b"-")),
     _int("%B", "bytes"),
-    _text("%CC", "request_cookie"),
-    _text("%CS", "response_cookie"),
-    Field("%tsc", _STRING, "termination_state", nulls=()),
+    _text("%CC", "request_cookie", Form.ANY),
+    _text("%CS", "response_cookie", Form.ANY),
+    Field("%tsc", _STRING, "termination_state", nulls=(), form=Form.WORD),
     _divided(
         "/",
         _int("%ac", "actconn"),

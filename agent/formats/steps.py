@@ -10,12 +10,13 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from elf.agent.formats import _tokenize
-from elf.agent.formats.fields import KEYED, Convert, Escape, Field, Format, Shape, type_of
+from elf.agent.formats.fields import KEYED, Convert, Escape, Field, Form, Format, Shape, is_text, type_of
 from elf.errors import FormatError
 from elf.jobmaster.values.sql_types import TIMESTAMP, SqlType
 
 _CONVERT = {convert: _tokenize.CONVERTS.index(convert.name) for convert in Convert}
 _ESCAPE = {escape: _tokenize.ESCAPES.index(escape.name) for escape in Escape}
+_FORM = {form: _tokenize.FORMS.index(form.name) for form in Form}
 _SHAPE = {shape: _tokenize.SHAPES.index(shape.name) for shape in Shape}
 
 _QUICK_TEXT = (Convert.SKIP, Convert.STRING, Convert.REQUEST)
@@ -27,7 +28,8 @@ _SPLIT = (Convert.REQUEST, Convert.REQUEST_URL, Convert.URI, Convert.URL)
 
 
 class Step(msgspec.Struct, frozen=True):
-    """One field, in the kernel's terms. targets: six slots, or -1. chain: the next field of the same name, or -1."""
+    """One field, in the kernel's terms. targets: six slots, or -1. chain: the next field of the same name, or -1. ahead: the
+    fields behind it that tell where it ends, if its content may hold its separator."""
 
     convert: int
     escape: int
@@ -43,6 +45,8 @@ class Step(msgspec.Struct, frozen=True):
     sum: bool
     list: bool
     chain: int
+    form: int
+    ahead: int
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -80,11 +84,12 @@ def column_types(format: Format) -> dict[str, SqlType]:
 def compile_plan(format: Format, fields: tuple[Field, ...], slots: Mapping[str, int]) -> Plan:
     """The plan for a format with these fields (its own, or those of a header line). Raises FormatError. O(fields)."""
     chains = _chains(fields)
+    literal = format.shape is Shape.LITERAL
     nodes, edges = _tree(fields, format.shape) if format.shape in KEYED else ((), ())
     following = [*(field.optional for field in fields[1:]), False][: len(fields)]
     steps = [
-        _step(format, field, slots, next_optional, chain)
-        for field, next_optional, chain in zip(fields, following, chains, strict=True)
+        _step(format, field, slots, next_optional, chain, _ahead(fields, at) if literal else 0)
+        for at, (field, next_optional, chain) in enumerate(zip(fields, following, chains, strict=True))
     ]
     return Plan(
         shape=_SHAPE[format.shape],
@@ -100,7 +105,9 @@ def compile_plan(format: Format, fields: tuple[Field, ...], slots: Mapping[str, 
     )
 
 
-def _step(format: Format, field: Field, slots: Mapping[str, int], next_optional: bool, chain: int) -> Step:
+def _step(
+    format: Format, field: Field, slots: Mapping[str, int], next_optional: bool, chain: int, ahead: int
+) -> Step:
     if len(field.nulls) > _tokenize.NULLS_MAX or any(
         len(text) > _tokenize.NULL_BYTES_MAX for text in field.nulls
     ):
@@ -126,7 +133,35 @@ def _step(format: Format, field: Field, slots: Mapping[str, int], next_optional:
         sum=field.sum,
         list=field.list,
         chain=chain,
+        form=_FORM[field.form if format.shape is Shape.LITERAL and _checked(field) else Form.ANY],
+        ahead=ahead,
     )
+
+
+def _checked(field: Field) -> bool:
+    """Whether the form of the field's text must be checked; a word that ends at the first space has none."""
+    return not field.quote and not field.list and not (field.form is Form.WORD and field.after in (" ", "\t"))
+
+
+def _ahead(fields: tuple[Field, ...], at: int) -> int:
+    """How many fields behind `fields[at]` must fit where it ends: those up to a quote, or up to the next such field."""
+    if not _open(fields[at]) or ('"' in fields[at].after and not fields[at].quote):
+        return 0
+    count = 0
+    for field in fields[at + 1 :]:
+        if _open(field) or field.optional:
+            break
+        count += 1
+        if '"' in field.after:
+            break
+    return min(count, 255)
+
+
+def _open(field: Field) -> bool:
+    """Whether a client may have written the field's separator into it."""
+    if field.quote:
+        return field.escape is Escape.NONE and is_text(field.convert)
+    return is_text(field.convert) and field.form in (Form.ANY, Form.USER) and field.after != ""
 
 
 def _targets(field: Field, slots: Mapping[str, int]) -> tuple[int, ...]:
@@ -142,7 +177,7 @@ def _fast(field: Field, after: bytes) -> str:
     if field.convert is Convert.TIME_CLF:
         clash = after[:1].isalnum() or after[:1] in (b"/", b":", b"+", b"-", b".")
         return "" if clash or field.quote else "clf"
-    if field.convert in (Convert.INT, Convert.STATUS):
+    if field.convert in (Convert.INT, Convert.SIZE, Convert.STATUS):
         plain = all(not text.isdigit() for text in field.nulls)
         return "digits" if plain and not field.list and not after[:1].isdigit() else ""
     return ""

@@ -124,6 +124,8 @@ def _row(plan: Format, column: str) -> ColumnRow:
 
 
 def _unit(field: Field, column: str) -> str:
+    if field.convert is Convert.SIZE:
+        return "bytes" if b"-" in field.nulls else "bytes, - is 0"
     if field.convert is Convert.INT:
         return _INT_UNITS.get(column, "number")
     if field.convert is Convert.TIME_STRPTIME:

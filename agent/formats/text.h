@@ -1,10 +1,10 @@
 /* Text: UTF-8 repair and the escapes that logs use. Both write into the strip's arena. */
 #ifndef ELF_TEXT_H
 #define ELF_TEXT_H
+#include "numbers.h"
 #include "plan.h"
 
-/* The length of the UTF-8 sequence at p, or minus that of the longest prefix of one (Unicode's "maximal subpart", which one
- * U+FFFD replaces, as Python does). */
+/* The length of the UTF-8 sequence at p, or minus that of the longest prefix of one. */
 static inline int elf_utf8(const uint8_t *p, const uint8_t *end) {
     uint8_t c = *p, low = 0x80, high = 0xbf;
     int more;
@@ -28,17 +28,41 @@ static inline int elf_utf8_valid(const uint8_t *p, size_t n) {
     return 1;
 }
 
-/* With U+FFFD in place of bytes that are not UTF-8; the span itself where it is valid. */
+/* A byte that is not UTF-8 becomes \xhh (two small hexadecimal digits), so that different bytes stay different texts. Backslashes
+ * before one, and before an "xhh" that stood in the text, are doubled: so an odd number of them before "xhh" means a byte, an even
+ * number means themselves, and no two texts become the same. */
+static inline int elf_small_hex(uint8_t c) { return elf_digit(c) || (c >= 'a' && c <= 'f'); }
+
+static inline int elf_looks_escaped(const uint8_t *p, const uint8_t *end) {
+    return end - p >= 3 && *p == 'x' && elf_small_hex(p[1]) && elf_small_hex(p[2]);
+}
+
+/* Is there no backslash before an "xhh"? */
+static int elf_unescaped(const uint8_t *p, size_t n) {
+    const uint8_t *end = p + n;
+    while (p < end && (p = (const uint8_t *)memchr(p, '\\', (size_t)(end - p))))
+        if (elf_looks_escaped(++p, end)) return 0;
+        else if (p == end) break;
+    return 1;
+}
+
+/* Valid UTF-8, by the rule above; the span itself where that changes nothing. */
 static elf_span elf_repair(elf_state *s, elf_span span) {
+    static const char digits[] = "0123456789abcdef";
     const uint8_t *p = span.p, *end = p + span.n;
-    if (elf_utf8_valid(p, span.n)) return span;
-    s->replaced = 1;
-    uint8_t *out = elf_take(s, 3 * (size_t)span.n), *q = out;
+    int valid = elf_utf8_valid(p, span.n);
+    if (valid && elf_unescaped(p, span.n)) return span;
+    s->replaced |= !valid;
+    uint8_t *out = elf_take(s, 4 * (size_t)span.n), *q = out;
     if (!out) return span;
     while (p < end) {
+        const uint8_t *run = p;
+        while (p < end && *p == '\\') *q++ = *p++;
+        if (p == end) break;
         int k = elf_utf8(p, end);
-        if (k > 0) { memcpy(q, p, (size_t)k); p += k, q += k; }
-        else { memcpy(q, "\xef\xbf\xbd", 3); p -= k, q += 3; }
+        if (k < 0 || elf_looks_escaped(p, end)) memset(q, '\\', (size_t)(p - run)), q += p - run;
+        if (k > 0) { memcpy(q, p, (size_t)k); p += k, q += k; continue; }
+        for (; k < 0; k++, p++) *q++ = '\\', *q++ = 'x', *q++ = (uint8_t)digits[*p >> 4], *q++ = (uint8_t)digits[*p & 15];
     }
     span.p = out, span.n = (uint32_t)(q - out);
     return span;
@@ -85,7 +109,8 @@ static inline int elf_simple_escape(uint8_t c) {
     }
 }
 
-/* \uXXXX at p (past the backslash), a pair of surrogates as one; a lone one becomes U+FFFD. The bytes read, 0 if malformed. */
+/* \uXXXX at p (past the backslash), a pair of surrogates as one. A lone one stays, as three bytes that are not UTF-8. The bytes
+ * read, 0 if malformed. */
 static inline size_t elf_unicode_escape(const uint8_t *p, const uint8_t *end, uint32_t *c, int *lone) {
     int u = elf_hex4(p + 1, end), v;
     if (u < 0) return 0;
@@ -95,7 +120,7 @@ static inline size_t elf_unicode_escape(const uint8_t *p, const uint8_t *end, ui
         *c = 0x10000 + (((uint32_t)u - 0xd800) << 10) + ((uint32_t)v - 0xdc00);
         return 11;
     }
-    *c = 0xfffd, *lone = 1;
+    *lone = 1;
     return 5;
 }
 
@@ -136,10 +161,9 @@ static inline int elf_has_escape(const elf_state *s, elf_span span, int escape) 
     }
 }
 
-/* The text as users see it: escapes decoded, valid UTF-8. `s->replaced` is set where U+FFFD was inserted. */
+/* The text as users see it: escapes decoded, valid UTF-8. `s->replaced` is set where bytes were not. */
 static inline elf_span elf_cook(elf_state *s, elf_span span, int escape) {
-    int escaped = escape != E_NONE && elf_has_escape(s, span, escape);
-    if (escaped) span = elf_unescape(s, span, escape);
-    return escaped || s->high ? elf_repair(s, span) : span;
+    if (escape != E_NONE && elf_has_escape(s, span, escape)) return elf_repair(s, elf_unescape(s, span, escape));
+    return s->high || s->backslash || s->replaced ? elf_repair(s, span) : span;
 }
 #endif

@@ -129,9 +129,9 @@ static inline int elf_epoch(const uint8_t *p, size_t n, int scale, int64_t *micr
     int64_t whole;
     if (!n || *p == '+' || elf_read_decimal(p, p + n, &d, 1) != n || d.negative) return 0;
     if (scale < 0) {
-        if (!elf_scaled(&d, 0, 1, INT64_MAX, &whole)) return 0;
+        if (!elf_scaled(&d, 0, 1, INT64_MAX, 0, &whole)) return 0;
         scale = whole < 100000000000ll ? 6 : whole < 100000000000000ll ? 3 : whole < 100000000000000000ll ? 0 : -3;
     }
-    return elf_scaled(&d, scale, 1, ELF_TIME_MAX, micros);
+    return elf_scaled(&d, scale, 1, ELF_TIME_MAX, 0, micros);
 }
 #endif

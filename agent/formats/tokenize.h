@@ -2,9 +2,9 @@
  *
  * Three steps for each line (block.h): find its end, and with the same loads whether it holds special bytes (a backslash, NUL, a
  * byte over 0x7f), so that the next steps need not look for them in a line without; split it into fields by its shape (literal.h,
- * pairs.h, json.h); convert each field (convert.h, keyed.h, numbers.h, times.h, text.h). Every field is checked, so that a line's acceptance
- * does not depend on the requested columns; only these are kept, as spans into the block (or into an arena, where an escape was
- * decoded) and as numbers, for a strip of lines.
+ * pairs.h, json.h); convert each field (convert.h, forms.h, keyed.h, numbers.h, times.h, text.h). Every field is checked, so that a
+ * line's acceptance does not depend on the requested columns; only these are kept, as spans into the block (or into an arena,
+ * where an escape was decoded) and as numbers, for a strip of lines.
  *
  * The code that scans bytes is compiled twice, for AVX2 and for the base instruction set, by including it twice with another
  * V(name). Scans may read up to ELF_PAD bytes past a line's end: the caller makes sure that they are readable.

@@ -10,8 +10,9 @@ import re
 
 import msgspec
 
-from elf.agent.formats.fields import Convert, Escape, Field, Format
+from elf.agent.formats.fields import Convert, Escape, Field, Form, Format, type_of
 from elf.errors import FormatError
+from elf.jobmaster.values.sql_types import STRING
 
 _TEXT = (Convert.STRING, Escape.NONE)
 _PLUS = (Convert.STRING, Escape.PLUS)
@@ -36,6 +37,7 @@ _W3C: dict[str, tuple[str, Convert, Escape]] = {
     **_BOTH,
     "cs-uri-stem": ("path", *_PLUS),
     "cs-uri": ("", Convert.URI, Escape.PLUS),
+    "bytes": ("bytes", *_INT),
     "cs-username": ("user", *_PLUS),
     "cs-host": ("host", *_TEXT),
     "cs(host)": ("host", *_TEXT),
@@ -76,6 +78,13 @@ _CLOUDFRONT: dict[str, tuple[str, Convert, Escape]] = {
     "timestamp(ms)": ("time", Convert.TIME_EPOCH_MS, Escape.NONE),
 }
 _TABLES = {"w3c": (_W3C, " "), "cloudfront": (_CLOUDFRONT, "\t")}
+_OTHER_TYPES = {
+    column
+    for table, _ in _TABLES.values()
+    for column, convert, _ in table.values()
+    if type_of(convert) != STRING
+}
+"""Columns that are no text: an unknown field of such a name is a column with another name."""
 _EPOCHS = {Convert.TIME_EPOCH, Convert.TIME_EPOCH_MS}
 _TIMES = {Convert.DATE, Convert.TIME_OF_DAY} | _EPOCHS
 
@@ -134,10 +143,13 @@ def widened(plan: Format) -> Format:
 
 def _field(name: str, known: dict[str, tuple[str, Convert, Escape]], separator: str) -> Field:
     own = re.sub(r"\W+", "_", name).strip("_").lower() or "unnamed"
+    if own in _OTHER_TYPES:
+        own += "_field"
     column, convert, escape = known.get(name.lower(), (own, *_TEXT))
-    nulls: tuple[bytes, ...] = (b"-",)
+    nulls: tuple[bytes, ...] = (b"-", b"")
     if convert in _TIMES:
         nulls = ()
     elif convert is Convert.STATUS:  # CloudFront: the viewer closed the connection before an answer
         nulls = (b"-", b"000")
-    return Field(name, convert, column, nulls=nulls, escape=escape, after=separator)
+    # A line of more words than the header has names is not one of its lines.
+    return Field(name, convert, column, nulls=nulls, escape=escape, after=separator, form=Form.WORD)

@@ -91,9 +91,9 @@ class Summary(msgspec.Struct):
     """The totals of a run. `rejects`: counts by reason; `rejected_in`: the first file that had one; `overflows`: results made
     NULL because they did not fit their type; `not_converted`: values made NULL because they did not convert to their column's
     type, by column; `keyless`: files whose lines name their values, none of which the query asks for; `invalid_utf8`: lines
-    read with U+FFFD; `formats`: those used, by file; `columns`: of the result, also where it has no row; `lost`: input that is
-    missing from the result, one text for each file, or for the rest after an interruption: with any of these no window is final;
-    `open`: windows that a live run left open; `reading_s`: of `seconds`, without the start."""
+    with bytes that are not UTF-8; `formats`: those used, by file; `columns`: of the result, also where it has no row; `lost`:
+    input that is missing from the result, one text for each file, or for the rest after an interruption: with any of these no
+    window is final; `open`: windows that a live run left open; `reading_s`: of `seconds`, without the start."""
 
     files: int = 0
     lines: int = 0

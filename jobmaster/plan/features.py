@@ -25,6 +25,9 @@ from elf.jobmaster.plan.plan import Plan
 HASH_BYTES = 3
 """Of some 150 features two collide once in 2,000 versions of elf; a test sees that."""
 Features = frozenset[str]
+READING = "reading 2"
+"""The rules by which this version reads lines: which it rejects, and what a text means. To be counted up when they change.
+No plan needs it; commands and status name the agents that lack it, since these read the same line otherwise."""
 NAMING = frozenset({"node", "function", "reduce", "kind"})
 """Fields whose values are names from a table, not texts of the query."""
 
@@ -34,7 +37,7 @@ def known() -> Features:
     """The features that this version of elf knows."""
     found = set(_of_type(inspect.type_info(Plan), set()))
     found |= {f"function {name}" for name in (*signatures.SIGNATURES, *check.AGGREGATES)}
-    return frozenset({*found, f"encoding {MAGIC[-1]}"})
+    return frozenset({*found, READING, f"encoding {MAGIC[-1]}"})
 
 
 def _of_type(type: inspect.Type, seen: set[Any]) -> Iterator[str]:

@@ -53,7 +53,8 @@ def line(rng: random.Random, second: int, *, with_time: bool = True) -> str:
         f'{address} - {user} [{stamp}] "{request}" {rng.choice([200, 200, 200, 304, 404, 500, 503])} {size} '
         f'"{referer}" "{rng.choice(AGENTS)}"'
     )
-    return text + (f" {rng.randrange(4000) / 1000:.3f}" if with_time else "")
+    took = f"{rng.randrange(4000) / 1000:.3f}" if with_time else ""
+    return f"{text} {'-' if size == '-' else took}" if with_time else text
 
 
 def lines(n: int, seed: int, *, seconds: int = 120, disorder: int = 5, with_time: bool = True) -> list[str]:
@@ -88,7 +89,7 @@ def records(log: list[str]) -> list[dict[str, Any]]:
             query=query if mark else None,
             protocol=request[3] if request else None,
             status=int(fields["status"]),
-            bytes=None if fields["bytes"] is None else int(fields["bytes"]),
+            bytes=int(fields["bytes"] or 0),
         )
         del fields["ident"]
         out.append(fields)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from elf.agent.formats.products.servers import GUNICORN
+
 TABLES: dict[str, dict[str, Any]] = {
     "uvicorn": {
         "summary": "uvicorn's access lines behind a time, as `%(asctime)s %(levelprefix)s …` writes (its default has no time)",
@@ -17,8 +19,7 @@ TABLES: dict[str, dict[str, Any]] = {
     "gunicorn": {
         "summary": "gunicorn's access log: the same as `combined`",
         "source": "https://docs.gunicorn.org/en/stable/settings.html#access-log-format",
-        "apache": '%h %l %u %t "%r" %s %b "%{Referer}i" "%{User-Agent}i"',
-        "time_is": "end",
+        "line": GUNICORN,
         "detected": False,
     },
     "heroku": {

@@ -46,7 +46,7 @@ TABLES: dict[str, dict[str, Any]] = {
     "api_gateway_clf": {
         "summary": "AWS API Gateway's access log as CLF: `common` and the request's id",
         "source": "https://docs.aws.amazon.com/apigateway/latest/developerguide/set-up-logging.html",
-        "line": '{client_ip} {caller} {user} [{time:clf}] "{request}" {status} {bytes} {request_id}',
+        "line": '{client_ip} {caller} {user} [{time:clf}] "{request}" {status} {bytes=-} {request_id}',
         "like": r'[^"]*"[^"]*" [0-9]{3} (?:[0-9]+|-) (?:[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}|[\w-]{15,16}=?)$',
         "time_is": "start",
     },

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from elf.agent.formats import keys, nginx
-from elf.agent.formats.fields import Convert, Escape, Field, Format, Shape, is_text, type_of
+from elf.agent.formats.fields import Convert, Escape, Field, Form, Format, Shape, is_text, type_of
 from elf.agent.formats.layout import Piece, checked, literal
 from elf.agent.formats.presets import COLUMN_TYPES
 from elf.agent.formats.regex import compile_regex
@@ -37,6 +37,8 @@ _BY_NAME: dict[str, tuple[Convert, str]] = {
     "request_time_us": (Convert.MICROSECONDS, "request_time"),
     "upstream_response_time": (Convert.SECONDS_LIST, "upstream_response_time"),
 }
+_FORMS = {"client_ip": Form.CLIENT, "ident": Form.IDENT, "user": Form.USER}
+"""What these columns are in a line, so that one with other text in front is none; with the type `text` they are any text."""
 TYPES: dict[str, Convert] = {
     "text": Convert.STRING,
     "int": Convert.INT,
@@ -167,7 +169,7 @@ def _from_line(name: str, text: str, escape: Escape) -> Format:
     pieces: list[Piece] = []
     for found in _PIECE.finditer(text):
         if found["field"] is not None:
-            pieces.append(_field(found["field"], escape))
+            pieces.append(_field(found["field"], escape, in_line=True))
         elif found[0] in ("{", "}"):
             raise FormatError(
                 f"line: a single {found[0]} at byte {found.start()}; write it twice for a brace of the log"
@@ -192,7 +194,7 @@ def _has_zone(fields: Iterable[Field]) -> bool:
     )
 
 
-def _field(told: str, escape: Escape, *, shown: str = "") -> Field:
+def _field(told: str, escape: Escape, *, shown: str = "", in_line: bool = False) -> Field:
     """The field that `{told}` means. shown: its name in the log, where that is not the column."""
     found = _FIELD.fullmatch(told)
     convert = _converted(found["column"], found["type"], told) if found else None
@@ -200,20 +202,31 @@ def _field(told: str, escape: Escape, *, shown: str = "") -> Field:
     if found is None or convert is None or not (column or convert in _WHOLE):
         raise FormatError(f"{{{told}}}: expected {{column}} or {{column:type}}; {{_}} skips a field")
     by_name = _BY_NAME.get(column or "") if found["type"] is None else None
+    form = _FORMS.get(column or "", Form.ANY) if in_line and found["type"] != "text" else Form.ANY
+    if in_line and by_name and column == "bytes":
+        convert = Convert.SIZE
     nulls = tuple(found["nulls"].encode().split(b",")) if found["nulls"] else ()
-    if convert not in (Convert.SKIP, Convert.DATE) and not convert.value.startswith("time_"):
-        nulls = (*nulls, b"-") if is_text(convert) else (*nulls, b"-", b"")
     return Field(
         shown or column or convert.value,
         convert,
         "" if convert in (*_WHOLE, Convert.SKIP) else by_name[1] if by_name else column or "",
-        nulls=tuple(dict.fromkeys(nulls)),
+        nulls=tuple(dict.fromkeys((*nulls, *_nulls(convert, form)))),
         escape=escape if is_text(convert) else Escape.NONE,
         optional=found["optional"] is not None,
         sum=found["sum"] is not None,
         list=convert is Convert.SECONDS_LIST,
         pattern=found["type"] if convert is Convert.TIME_STRPTIME else "",
+        form=form,
     )
+
+
+def _nulls(convert: Convert, form: Form) -> tuple[bytes, ...]:
+    """The texts that mean NULL unless told: of a size - is 0; clients, idents and users are never empty."""
+    if convert in (Convert.SKIP, Convert.DATE) or convert.value.startswith("time_"):
+        return ()
+    if convert is Convert.SIZE:
+        return (b"",)
+    return (b"-", b"") if form is Form.ANY else (b"-",)
 
 
 _WHOLE = (Convert.REQUEST, Convert.REQUEST_URL, Convert.URI, Convert.URL)

@@ -32,7 +32,7 @@ TABLES: dict[str, dict[str, Any]] = {
         "summary": "HAProxy's `option tcplog`, with or without a syslog prefix",
         "source": "https://docs.haproxy.org/3.0/configuration.html#8.2.2",
         "line": "{client_ip:host_port} [{time:clf}] {frontend} {backend=<NOSRV>}/{server=<NOSRV>} {queue_time:ms=-1}/"
-        "{connect_time:ms=-1}/{request_time:ms=-1} {bytes} {termination_state} " + _HAPROXY_COUNTS,
+        "{connect_time:ms=-1}/{request_time:ms=-1} {bytes:int} {termination_state} " + _HAPROXY_COUNTS,
         "skip_to": "]: ",
         "zone": False,
         "time_is": "start",

@@ -8,6 +8,10 @@ _NGINX = '$remote_addr - $remote_user [$time_local] "$request" $status $body_byt
 _APACHE = '%h %l %u %t "%r" %>s %b "%{Referer}i" "%{User-Agent}i"'
 _NGINX_LOG = "https://nginx.org/en/docs/http/ngx_http_log_module.html"
 _APACHE_LOG = "https://httpd.apache.org/docs/2.4/mod/mod_log_config.html"
+GUNICORN = (
+    '{client_ip:text} {ident} {user} [{time:clf}] "{request}" {status} {bytes} "{referer}" "{user_agent}"'
+)
+"""Behind a Unix socket its client is empty."""
 _SECONDS = r"[0-9]+\.[0-9]{3}"
 _UPSTREAM = rf"(?:-|{_SECONDS}(?:(?:, | : ){_SECONDS})*)"
 
@@ -137,8 +141,7 @@ TABLES: dict[str, dict[str, Any]] = {
     "gunicorn_timed": {
         "summary": "gunicorn: combined and `%(L)s`, seconds with six decimals",
         "source": "https://docs.gunicorn.org/en/stable/settings.html#access-log-format",
-        "apache": f"{_APACHE} %T",
-        "time_is": "end",
+        "line": f"{GUNICORN} {{request_time}}",
         "like": r'.*" [0-9]+\.[0-9]{6}$',
     },
     "icecast": {
@@ -151,7 +154,7 @@ TABLES: dict[str, dict[str, Any]] = {
     "lighttpd": {
         "summary": "lighttpd's default: combined with the host in the second place",
         "source": "https://redmine.lighttpd.net/projects/lighttpd/wiki/Mod_accesslog",
-        "line": '{client_ip} {host:host} {user} [{time:clf}] "{request}" {status} {bytes} "{referer}" "{user_agent}"',
+        "line": '{client_ip} {host:host} {user} [{time:clf}] "{request}" {status=0} {bytes} "{referer}" "{user_agent}"',
         "like": r"\S+ (?:[\w-]+\.[\w.-]+|localhost|\[[0-9a-f:.]+\])(?::[0-9]+)? \S+ \[",
         "guess": True,
     },

@@ -61,7 +61,7 @@ def test_arrow_is_taken_by_duckdb_and_pyarrow(log: Path) -> None:
             ("p", pa.list_(pa.int64())),
         ]
     )
-    expected = sum(Decimal(record["request_time"]) for record in records(log.read_text().splitlines()))
+    expected = sum(Decimal(record["request_time"] or 0) for record in records(log.read_text().splitlines()))
     relation = duckdb.sql("SELECT sum(n), sum(t) FROM result")
     assert relation is not None
     assert relation.fetchall() == [(200, expected)]

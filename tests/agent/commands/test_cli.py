@@ -263,6 +263,19 @@ class TestRun:
         _, _, err = elf(capfd, "run", QUERY, log, "-v")
         assert "elf: unterminated quote in %{User-Agent}i, at byte " in err
 
+    def test_bytes_that_are_not_utf8_stay_apart_and_are_told(
+        self, capfd: pytest.CaptureFixture[str], tmp_path: Path
+    ) -> None:
+        line = b'1.2.3.4 - - [17/May/2015:10:05:03 +0000] "GET /caf%b HTTP/1.1" 200 - "-" "u"\n'
+        (tmp_path / "odd.log").write_bytes(line % b"\xe9" + line % b"\xe8")
+        query = "SELECT path, sum(bytes) AS b FROM access GROUP BY path ORDER BY path"
+        _, out, err = elf(capfd, "run", query, tmp_path / "odd.log")
+        assert [json.loads(row) for row in out.splitlines()] == [
+            {"path": r"/caf\xe8", "b": 0},
+            {"path": r"/caf\xe9", "b": 0},
+        ]
+        assert r"elf: 2 lines with bytes that are not UTF-8, read as \xhh, like \xe9" in err
+
     def test_nothing_parsed_is_exit_code_1(self, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
         path = tmp_path / "x.log"
         path.write_text("not\na log\n")

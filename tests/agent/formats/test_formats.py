@@ -118,6 +118,7 @@ def test_a_pasted_log_format_statement() -> None:
         "query": "b",
         "protocol": "HTTP/1.1",
         "status": 201,
+        "bytes": 0,
         "request_time": Decimal("1.250000"),
         "upstream_connect_time": Decimal("0.003000"),
         "upstream_response_time": Decimal("0.025000"),
@@ -144,9 +145,9 @@ def test_escape_json_is_read_as_literal_text_with_json_escapes() -> None:
     assert "query" not in record(plan, line.replace('?q=\\"1\\"', ""))
 
 
-def test_escape_none_leaves_text_alone() -> None:
+def test_escape_none_decodes_nothing() -> None:
     plan = formats.resolve("""log_format n escape=none '$time_iso8601|$http_user_agent|$status';""")
-    assert record(plan, '2015-05-17T10:05:03+00:00|a\\x41\\"|200')["user_agent"] == 'a\\x41\\"'
+    assert record(plan, '2015-05-17T10:05:03+00:00|a\\x41\\"|200')["user_agent"] == 'a\\\\x41\\"'
 
 
 def test_of_variables_with_one_meaning_the_better_fills_the_column() -> None:
@@ -268,6 +269,7 @@ def test_a_pasted_logformat_line() -> None:
         "path": "/x",
         "protocol": "HTTP/1.1",
         "status": 200,
+        "bytes": 0,
         "bytes_sent": 900,
         "user_agent": 'curl "x"',
         "request_time": Decimal("0.001500"),
@@ -328,8 +330,9 @@ def test_each_apache_directive(directive: str, text: str, column: str, value: ob
     assert record(plan, f"[17/May/2015:10:05:03 +0000] {text}") == {"time": MAY_17, column: value}
 
 
-def test_apache_dash_is_null_for_bytes() -> None:
-    assert record(formats.resolve("%t %b"), "[17/May/2015:10:05:03 +0000] -") == {"time": MAY_17}
+def test_a_dash_is_no_bytes() -> None:
+    for plan in (formats.resolve("%t %b"), formats.resolve("[$time_local] $body_bytes_sent")):
+        assert record(plan, "[17/May/2015:10:05:03 +0000] -") == {"time": MAY_17, "bytes": 0}
 
 
 @pytest.mark.parametrize(

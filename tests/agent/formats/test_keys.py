@@ -19,6 +19,7 @@ CASES: dict[Convert, tuple[str, dict[str, Any]]] = {
     Convert.STRING: ("value", {}),
     Convert.HOST: ("10.0.0.1:80", {}),
     Convert.INT: ("17", {}),
+    Convert.SIZE: ("17", {}),
     Convert.STATUS: ("404", {}),
     Convert.QUERY: ("a=b", {"query": "a=b"}),
     Convert.URI: ("/p?a=b", {"path": "/p", "query": "a=b"}),
@@ -39,6 +40,7 @@ VALUES: dict[Convert, Any] = {
     Convert.STRING: "value",
     Convert.HOST: "10.0.0.1",
     Convert.INT: 17,
+    Convert.SIZE: 17,
     Convert.STATUS: 404,
 }
 TIMES = {

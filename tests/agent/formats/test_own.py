@@ -211,3 +211,36 @@ def test_the_agents_file_holds_formats_of_its_sources(tmp_path: Path) -> None:
 def test_the_documentation_lists_every_type() -> None:
     document = (paths.ROOT / "docs" / "formats.md").read_text(encoding="utf-8")
     assert [type for type in TYPES if f"`{type}`" not in document] == []
+
+
+def test_clients_idents_users_and_sizes_of_a_line_are_as_servers_write_them() -> None:
+    table = {"line": '{client_ip} {ident} {user} [{time:clf}] "{request}" {status} {bytes}'}
+    rest = '[17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 -'
+    common = {"time": MAY_17, "method": "GET", "path": "/", "protocol": "HTTP/1.1", "status": 200, "bytes": 0}
+    assert record(table, f"1.2.3.4, ::1 - - {rest}") == {**common, "client_ip": "1.2.3.4"}
+    assert record(table, f"1.2.3.4 - ann b {rest}") == {**common, "client_ip": "1.2.3.4", "user": "ann b"}
+    unknown = {"line": table["line"].replace("bytes", "bytes=-")}
+    assert "bytes" not in record(unknown, f"1.2.3.4 - - {rest}")
+    parser = Parser(read_table("x", table), ("status",))
+    wrong = (
+        f"May 17 host: 1.2.3.4 - - {rest}",
+        f"web 1.2.3.4 - - {rest}",
+        f" - - {rest}",
+        f"1.2.3.4 -  {rest}",
+        f"1.2.3.4 - - {rest.replace('200', '20')}",
+        f"1.2.3.4 - - {rest}5",
+    )
+    batch = parser.parse("\n".join((*wrong, "")).encode())
+    assert (batch.rows, batch.lines) == (0, len(wrong))
+    assert sum(batch.rejects.values()) == len(wrong)
+    free = {"line": table["line"].replace("client_ip", "client_ip:text").replace("user", "user:text")}
+    assert record(free, f"(none) -  {rest}") == {**common, "client_ip": "(none)"}
+
+
+def test_keys_and_groups_take_any_text_and_no_size_is_null() -> None:
+    line = "2015-05-17T10:05:03Z x/y -"
+    regex = {"regex": r"(?P<time>\S+) (?P<client_ip>\S*) (?P<bytes>\S*)", "types": {"time": "iso"}}
+    assert record(regex, line) == {"time": MAY_17, "client_ip": "x/y"}
+    assert record(regex, "2015-05-17T10:05:03Z  +5") == {"time": MAY_17, "bytes": 5}
+    ltsv = {"ltsv": {"time:iso": "t", "client_ip": "c", "bytes": "b"}}
+    assert record(ltsv, "t:2015-05-17T10:05:03Z\tc:x/y\tb:-") == {"time": MAY_17, "client_ip": "x/y"}

@@ -100,6 +100,21 @@ def test_quotes_in_what_a_client_sends_do_not_hide_lines_of_servers_that_escape_
     assert batch.columns["host"].to_python() == ["shop"]
 
 
+@pytest.mark.parametrize("name", ["gunicorn", "gunicorn_timed"])
+def test_behind_a_unix_socket_gunicorn_writes_no_client(name: str) -> None:
+    line = b' - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.0" 200 5 "-" "x" 0.012345\n'
+    batch = Parser(product(name), ("client_ip", "status")).parse(
+        line if name == "gunicorn_timed" else line.replace(b" 0.012345", b"")
+    )
+    assert (batch.columns["client_ip"].to_python(), batch.columns["status"].to_python()) == ([None], [200])
+
+
+def test_lighttpd_writes_0_for_the_status_of_a_request_that_was_given_up() -> None:
+    line = b'::1 shop.example - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 0 - "-" "x"\n'
+    batch = Parser(product("lighttpd"), ("status", "bytes")).parse(line)
+    assert (batch.columns["status"].to_python(), batch.columns["bytes"].to_python()) == ([None], [0])
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [

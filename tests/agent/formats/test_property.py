@@ -77,3 +77,57 @@ def test_a_log_formats_line_gives_back_its_values(parts: list[tuple[str, str]], 
         assert batch.rows == 1, batch.samples
         for n, (_, word) in enumerate(parts):
             assert batch.columns[f"{prefix}{n}"].to_python() == [word]
+
+
+RIGID = {
+    "status": "404",
+    "body_bytes_sent": "12",
+    "request_time": "0.005",
+    "connection": "77",
+    "time_local": "17/May/2015:10:05:03 +0000",
+    "server_name": "shop",
+    "remote_addr": "10.0.0.9",
+}
+HOSTILE = st.lists(st.sampled_from([*' "\\[]|éx', " [", "] ", *RIGID.values()]), min_size=1, max_size=9).map(
+    "".join
+)
+BETWEEN = st.sampled_from([" ", " - ", " [", "] ", "|", " x=", ", "])
+
+
+def escaped(text: str) -> str:
+    """As nginx writes it."""
+    return "".join(
+        chr(byte) if 32 <= byte <= 126 and byte not in b'"\\' else f"\\x{byte:02X}" for byte in text.encode()
+    )
+
+
+@settings(max_examples=300, derandomize=True, deadline=None)
+@given(
+    st.permutations(list(RIGID)),
+    st.integers(0, 7),
+    st.integers(0, 7),
+    st.lists(BETWEEN, min_size=10, max_size=10),
+    HOSTILE,
+    HOSTILE,
+)
+def test_what_a_client_writes_moves_no_other_field(
+    names: list[str], cut: int, at: int, between: list[str], first: str, second: str
+) -> None:
+    """One field of any text without quotes on each side of a quoted one, among the server's own in any order."""
+    left, right = names[:cut], names[cut:]
+    left.insert(min(at, len(left)), "http_a")
+    right.insert(min(at, len(right)), "http_b")
+    values = {**RIGID, "http_a": escaped(first), "http_b": escaped(second)}
+    form = line = ""
+    for n, name in enumerate([*left, "", *right]):
+        separator = between[n] if n else ""
+        form += separator + (f"${name}" if name else '"$request"')
+        line += separator + (values[name] if name else '"GET /a HTTP/1.1"')
+    plan = nginx.from_string(form)
+    batch = Parser(plan, tuple(plan.columns())).parse(line.encode() + b"\n")
+    assert batch.rows == 1, (form, line, batch.samples)
+    found = {name: vector.to_python()[0] for name, vector in batch.columns.items()}
+    assert (found["http_a"], found["http_b"]) == (first, second), (form, line)
+    assert (found["status"], found["bytes"], found["connection"]) == (404, 12, 77)
+    assert (found["path"], found["host"], found["client_ip"]) == ("/a", "shop", "10.0.0.9")
+    assert found["time"] == 1_431_857_103_000_000

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from contextlib import suppress
 from datetime import datetime, timedelta
+from ipaddress import ip_address
 from itertools import combinations
 from typing import Any
 
@@ -15,7 +17,7 @@ from hypothesis import strategies as st
 
 from elf.agent.formats import _tokenize
 from elf.agent.formats.batch import Batch
-from elf.agent.formats.fields import Convert, Escape, Field, Format, Reason, Shape
+from elf.agent.formats.fields import Convert, Escape, Field, Form, Format, Reason, Shape
 from elf.agent.formats.parser import Parser
 from tests.rigs import paths
 
@@ -25,13 +27,21 @@ COMBINED = Format(
     "combined",
     Shape.LITERAL,
     (
-        Field("remote_addr", Convert.STRING, "client_ip", after=" "),
-        Field("ident", Convert.STRING, "ident", after=" "),
-        Field("remote_user", Convert.STRING, "user", escape=Escape.BACKSLASH, after=" ["),
+        Field("remote_addr", Convert.STRING, "client_ip", nulls=(b"-",), after=" ", form=Form.CLIENT),
+        Field("ident", Convert.STRING, "ident", nulls=(b"-",), after=" ", form=Form.IDENT),
+        Field(
+            "remote_user",
+            Convert.STRING,
+            "user",
+            nulls=(b"-",),
+            escape=Escape.BACKSLASH,
+            after=" [",
+            form=Form.USER,
+        ),
         Field("time_local", Convert.TIME_CLF, "time", nulls=(), after='] "'),
         Field("request", Convert.REQUEST, escape=Escape.BACKSLASH, quote='"', after='" '),
         Field("status", Convert.STATUS, "status", after=" "),
-        Field("bytes", Convert.INT, "bytes", after=' "'),
+        Field("bytes", Convert.SIZE, "bytes", nulls=(), after=' "'),
         Field("referer", Convert.STRING, "referer", escape=Escape.BACKSLASH, quote='"', after='" "'),
         Field("user_agent", Convert.STRING, "user_agent", escape=Escape.BACKSLASH, quote='"', after='"'),
     ),
@@ -41,12 +51,10 @@ COLUMNS = (
     "client_ip", "ident", "user", "time", "method", "path", "query", "protocol", "status", "bytes", "referer", "user_agent",
 )  # fmt: skip
 QUOTED = rb'((?:[^"\\]|\\.)*)'
-LINE = re.compile(
-    rb'(?>(.*?) )(?>(.*?) )(?>(.*?) \[)([^]]*)\] "(?>' + QUOTED + rb'")[ ]([^ ]*) (?>(.*?) ")(?>' + QUOTED
-    + rb'")[ ]"(?>' + QUOTED + rb'")',
-    re.DOTALL,
+REST = re.compile(
+    rb'(?>' + QUOTED + rb'")[ ]([^ ]*) (?>(.*?) ")(?>' + QUOTED + rb'")[ ]"(?>' + QUOTED + rb'")', re.DOTALL
 )  # fmt: skip
-REQUEST = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+) (.+) ([A-Z]+/\d+(?:\.\d+)?)", re.DOTALL)
+REQUEST = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+) +([^ ](?:.*[^ ])?) +([A-Z]+/\d+(?:\.\d+)?)", re.DOTALL)
 CLF = re.compile(rb"(\d\d)/(\w\w\w)/(\d{4}):(\d\d):(\d\d):(\d\d)(?:\.(\d+))?(?: ([+-])(\d\d):?(\d\d)?)?")
 MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
 ESCAPED = re.compile(rb"\\(x[0-9a-fA-F]{2}|[\"\\/'ntrbfv])")
@@ -91,6 +99,45 @@ def clf(text: bytes) -> int | None:
     return micros if -62135596800000000 <= micros <= 253402300799999999 else None
 
 
+def is_address(text: bytes) -> bool:
+    with suppress(ValueError):
+        ip_address(re.sub(r"(?<![0-9a-fA-F:])0+(?=\d)", "", text.decode("ascii")))
+        return True
+    return False
+
+
+def is_client(text: bytes) -> bool:
+    if re.fullmatch(rb"unix:[^ \t]*", text) or is_address(text):
+        return True
+    host = text.removesuffix(b".")
+    labels = host.split(b".")
+    return bool(
+        all(re.fullmatch(rb"[A-Za-z0-9_-]+", label) for label in labels)
+        and re.search(rb"[A-Za-z]", labels[-1])
+        and len(host) <= 255
+    )
+
+
+def head_of(line: bytes) -> tuple[bytes, bytes, bytes, bytes, bytes] | None:
+    """(client, ident, user, time, what follows the request's opening quote), or None: the words, then by the time."""
+    client, space, rest = line.partition(b" ")
+    while space and client.endswith(b","):
+        more, space, rest = rest.partition(b" ")
+        client += b" " + more
+    ident, also, rest = rest.partition(b" ")
+    parts = [client] if client == b"-" else re.split(rb", *", client)
+    if not (space and also and ident and (client == b"-" or all(map(is_client, parts)))) or b"\t" in ident:
+        return None
+    for found in re.finditer(rb"(?= \[)", rest):
+        user, behind = rest[: found.start()], rest[found.start() + 2 :]
+        time, quote, following = behind.partition(b'] "')
+        if quote and clf(time) is not None:
+            if not user or (ident != b"-" and re.search(rb"[ \t]", user)):
+                return None
+            return parts[0], ident, user, time, following
+    return None
+
+
 class Oracle:
     """rows: a dict per accepted line; the totals as in a Batch."""
 
@@ -108,15 +155,18 @@ class Oracle:
                 self.rows.append(row)
 
     def row(self, line: bytes) -> dict[str, Any] | None:
-        match = LINE.fullmatch(line)
-        if match is None or b"\0" in line:
+        line = line.removeprefix(b"\xef\xbb\xbf")
+        head = head_of(line)
+        match = REST.fullmatch(head[4]) if head else None
+        if head is None or match is None or b"\0" in line:
             return None
-        client, ident, user, time, request, status, size, referer, agent = match.groups()
+        client, ident, user, time, _ = head
+        request, status, size, referer, agent = match.groups()
         micros = clf(time)
-        if micros is None or not re.fullmatch(rb"\d+|-", status) or not re.fullmatch(rb"[-+]?\d+|-", size):
+        if not re.fullmatch(rb"\d{3}|-|", status) or not re.fullmatch(rb"\d+|-", size):
             return None
-        row: dict[str, Any] = {"time": micros, "status": number(status), "bytes": number(size)}
-        if (row["status"] or 0) > 999 or not -(2**63) <= (row["bytes"] or 0) < 2**63:
+        row: dict[str, Any] = {"time": micros, "status": number(status), "bytes": number(size) or 0}
+        if row["bytes"] >= 2**63:
             return None
         raw = {"user": user, "request": request, "referer": referer, "user_agent": agent}
         valid = is_utf8(line) and all(is_utf8(unescape(text)) for text in raw.values())
@@ -134,13 +184,15 @@ class Oracle:
 
 
 def number(text: bytes) -> int | None:
-    return None if text == b"-" else int(text)
+    return None if text in (b"-", b"") else int(text)
 
 
 def text_of(text: bytes, escaped: bool = True, null: bool = True) -> str | None:
-    if null and text == b"-":
+    if null and text in (b"-", b""):
         return None
-    return (unescape(text) if escaped else text).decode("utf-8", "replace")
+    shown = (unescape(text) if escaped else text).decode("utf-8", "surrogateescape")
+    shown = re.sub(r"\\+(?=x[0-9a-f]{2}|[\udc80-\udcff])", lambda m: m[0] * 2, shown)
+    return re.sub(r"[\udc80-\udcff]", lambda m: f"\\x{ord(m[0]) - 0xDC00:02x}", shown)
 
 
 def is_utf8(text: bytes) -> bool:
@@ -235,9 +287,25 @@ status = st.one_of(st.sampled_from([b"200", b"404", b"-", b"0", b"999"]), number
 address = st.one_of(st.ip_addresses().map(lambda ip: str(ip).encode()), text.filter(lambda t: b" " not in t))
 
 
+user = st.lists(
+    st.sampled_from(
+        [b"x", b" ", b" [", b"] ", b"[17/May/2014:10:00:00 +0000]", b'\\"', b"\\x22", b"- -", b"10.0.0.1", b"\xe9"]
+    ),
+    max_size=6,
+).map(b"".join)  # fmt: skip
+
+
 @st.composite
 def combined_line(draw: st.DrawFn) -> bytes:
-    head = draw(address) + b" - " + draw(st.sampled_from([b"-", b"frank", b"john smith", b"a\\x20b"]))
+    client = draw(st.one_of(address, st.lists(address, min_size=1, max_size=3).map(b", ".join)))
+    ident = draw(st.sampled_from([b"-", b"-", b"-", b"root", b""]))
+    head = (
+        client
+        + b" "
+        + ident
+        + b" "
+        + draw(st.one_of(st.sampled_from([b"-", b"frank", b"a\\x20b", b""]), user))
+    )
     return (
         head + b" [" + draw(time) + b'] "' + draw(request) + b'" ' + draw(status) + b" " + draw(number_text)
         + b' "' + draw(quoted_text) + b'" "' + draw(quoted_text) + b'"'
@@ -390,8 +458,16 @@ GOOD = b'1.2.3.4 - - [17/May/2015:10:05:03 +0000] "GET /a HTTP/1.1" 200 5 "-" "u
             "time_local",
             "a time like 17/May/2015:10:05:03 +0000",
         ),
-        (GOOD.replace(b"200", b"2000"), Reason.NUMBER, 59, "status", "a status from 0 to 999"),
-        (GOOD.replace(b" 5 ", b" 5k "), Reason.NUMBER, 63, "bytes", "digits"),
+        (GOOD.replace(b"200", b"2000"), Reason.NUMBER, 59, "status", "a status of three digits"),
+        (GOOD.replace(b" 5 ", b" 5k "), Reason.NUMBER, 63, "bytes", "digits or '-'"),
+        (GOOD[1:], Reason.TEXT, 0, "remote_addr", "a client's address or host name"),
+        (
+            b"web1 " + GOOD,
+            Reason.TEXT,
+            13,
+            "remote_user",
+            "a user name (one with a space only behind the ident '-')",
+        ),
     ],
 )
 def test_a_reject_says_where_and_what(
@@ -425,7 +501,7 @@ def test_types_nulls_and_absent_columns() -> None:
     assert types["status"] == types["bytes"] == "bigint"
     assert types["path"] == "string"
     assert batch.columns["agent"].to_python() == ["web1"]
-    assert batch.columns["bytes"].to_python() == [None, 5]
+    assert batch.columns["bytes"].to_python() == [0, 5]
     assert batch.columns["bytes"].values.tolist() == [0, 5]
     assert batch.columns["status"].valid is None
     assert batch.columns["path"].values.dtype == np.int32
@@ -452,6 +528,27 @@ def test_a_block_may_be_a_memoryview() -> None:
 def test_the_kernel_knows_every_member() -> None:
     assert set(_tokenize.CONVERTS) == {member.name for member in Convert}
     assert set(_tokenize.ESCAPES) == {member.name for member in Escape}
+    assert set(_tokenize.FORMS) == {member.name for member in Form}
     assert set(_tokenize.SHAPES) == {member.name for member in Shape}
     unwrapped = {"ENVELOPE", "PROGRAM"}  # found before the kernel reads the lines
     assert set(_tokenize.REASONS) - {""} == {member.name for member in Reason} - unwrapped
+
+
+OCTET = st.sampled_from(
+    ["", "0", "9", "25", "99", "100", "199", "249", "250", "255", "256", "260", "300", "1000"]
+)
+
+
+@pytest.mark.parametrize("wide", [True, False])
+def test_a_clients_address_has_four_numbers_up_to_255(wide: bool) -> None:
+    parser = Parser(COMBINED, ("client_ip",), wide=wide)
+
+    @profile
+    @given(st.lists(st.lists(OCTET, min_size=3, max_size=5).map(".".join), min_size=20, max_size=20))
+    def check(clients: list[str]) -> None:
+        batch = parser.parse("".join(f"{each}{GOOD.decode()[7:]}\n" for each in clients).encode())
+        assert batch.columns["client_ip"].to_python() == [
+            each for each in clients if each.count(".") == 3 and is_address(each.encode())
+        ]
+
+    check()

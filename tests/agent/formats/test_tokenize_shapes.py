@@ -58,8 +58,11 @@ def refuse(text: str) -> Any:
 
 
 def load(line: bytes) -> Any:
-    """The object by Python's json, numbers as text; None where the line is no object. Only ASCII space counts as such."""
-    text = line.decode("utf-8", "replace")
+    """The object by Python's json, numbers as text; None where the line is no object. Only ASCII space counts as such. A byte
+    that is not UTF-8 is a character from U+10FF80 on."""
+    text = re.sub(
+        r"[\udc80-\udcff]", lambda m: chr(ord(m[0]) + 0x102300), line.decode("utf-8", "surrogateescape")
+    )
     try:
         value = json.loads(text, parse_int=Number, parse_float=Number, parse_constant=refuse)
     except (ValueError, RecursionError):
@@ -68,11 +71,17 @@ def load(line: bytes) -> Any:
 
 
 def shown(value: Any) -> Any:
-    if value is None or value == "-" or isinstance(value, dict | list):
+    if value in (None, "-", "") or isinstance(value, dict | list):
         return None
     if isinstance(value, bool):
         return "true" if value else "false"
-    return str(value).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    text = re.sub(
+        r"[\ud800-\udfff]",
+        lambda m: "".join(chr(0x10FF00 + byte) for byte in m[0].encode("utf-8", "surrogatepass")),
+        str(value),
+    )
+    text = re.sub(r"\\+(?=x[0-9a-f]{2}|[\U0010ff80-\U0010ffff])", lambda m: m[0] * 2, text)
+    return re.sub(r"[\U0010ff80-\U0010ffff]", lambda m: f"\\x{ord(m[0]) - 0x10FF00:02x}", text)
 
 
 def epoch(text: str) -> int | None:
@@ -94,7 +103,7 @@ def model(line: bytes) -> tuple[Any, ...] | None:
     size = None if isinstance(size, dict | list) else size
     if (
         size is not None
-        and size != "-"
+        and size not in ("-", "")
         and (isinstance(size, bool) or not re.fullmatch(r"[-+]?\d{1,18}", str(size), re.ASCII))
     ):
         return None
@@ -106,7 +115,7 @@ def model(line: bytes) -> tuple[Any, ...] | None:
         shown(found.get("a")),
         shown(below.get("c")) if isinstance(below, dict) else None,
         shown(items.get("1") if isinstance(items, dict) else None),
-        None if size is None or size == "-" else int(size),
+        None if size in (None, "-", "") else int(size),
     )
 
 
@@ -258,7 +267,7 @@ def test_invalid_text_in_json_is_counted_once_a_line() -> None:
     for asked in ([], ["a"]):
         batch = Parser(JSON, asked).parse(block)
         assert (batch.rows, batch.invalid_utf8) == (4, 3)
-    assert batch.columns["a"].to_python() == ["\ufffd", None, None, "é"]
+    assert batch.columns["a"].to_python() == [r"\xed\xa0\x80", None, None, "é"]
 
 
 LTSV = Format(
@@ -290,7 +299,7 @@ def test_ltsv_gives_what_split_gives(pairs: list[tuple[str, str]]) -> None:
     agent = got.get("ua")
     expected = (
         None
-        if agent in (None, "-")
+        if agent in (None, "-", "")
         else re.sub(r'\\(["\\bfnrtv])', lambda m: {"b": "\b"}.get(m[1], m[1]), str(agent))
     )
     asked = ("time", "ua", "bytes")
@@ -321,8 +330,8 @@ LOGFMT = Format(
     [
         (b"ts=2015-05-17T10:05:03Z msg=hello dur=1.5ms", (MAY, "hello", Decimal("0.0015"))),
         (b'  msg="say \\"hi\\" \\u00e9"   ts="2015-05-17 10:05:03" ', (MAY, 'say "hi" é', None)),
-        (b"ts=2015-05-17T10:05:03Z msg dur=", None),
-        (b"ts=2015-05-17T10:05:03Z msg= flag", (MAY, "", None)),
+        (b"ts=2015-05-17T10:05:03Z msg dur=", (MAY, None, None)),
+        (b"ts=2015-05-17T10:05:03Z msg= flag", (MAY, None, None)),
         (b"ts=2015-05-17T10:05:03Z msg=a=b msg=\\n", (MAY, "\\n", None)),
         (b'ts=2015-05-17T10:05:03Z msg="a\\\\"', (MAY, "a\\", None)),
     ],
@@ -362,7 +371,7 @@ def test_regular_expressions() -> None:
     )
     asked = ("time", "status", "rest")
     batch = Parser(REGEX, asked, line_max=300).parse(block)
-    assert rows(batch, asked) == [(MAY, 200, "a b"), (MAY, 404, None), (MAY, 500, "\ufffd")]
+    assert rows(batch, asked) == [(MAY, 200, "a b"), (MAY, 404, None), (MAY, 500, r"\xff")]
     assert batch.rejects == {Reason.EMPTY: 1, Reason.PATTERN: 1, Reason.NUMBER: 1, Reason.TOO_LONG: 1}
     assert [(sample.reason, sample.offset) for sample in batch.samples] == [
         (Reason.EMPTY, 0), (Reason.PATTERN, 0), (Reason.NUMBER, 21), (Reason.TOO_LONG, 300),

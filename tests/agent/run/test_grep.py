@@ -53,7 +53,7 @@ def log(tmp_path: Path) -> Path:
     ("text", "pattern"),
     [
         ("status >= 400", rb'" [45]\d\d (?:\d+|-) "'),
-        ("bytes IS NULL AND method = 'GET'", rb'\] "GET [^"]*" \d+ - '),
+        ("bytes = 0 AND method = 'GET'", rb'\] "GET [^"]*" \d+ [-0] '),
         ("path LIKE '/presentations/%' AND status = 200", rb'\] "[A-Z]+ /presentations/[^"]*" 200 '),
         ("hour(time) = 10 AND user_agent RLIKE 'bot'", rb'\[\d+/May/2015:10:.*"[^"]*bot[^"]*"$'),
         ("false", rb"(?!)"),

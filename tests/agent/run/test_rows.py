@@ -137,7 +137,7 @@ def test_the_real_log(capfd: pytest.CaptureFixture[str]) -> None:
     """Against one regular expression that knows nothing of elf."""
     matches = [match for line in REAL_LOG.read_text().splitlines() if (match := REAL_LINE.match(line))]
     wanted = [
-        [match[1], match[3], match[4], match[6], match[7].replace("-", "")]
+        [match[1], match[3], match[4], match[6], match[7].replace("-", "0")]
         for match in matches
         if int(match[6]) >= 400 and match[3] == "GET"
     ]

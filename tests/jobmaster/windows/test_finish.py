@@ -115,8 +115,8 @@ def test_a_piece_ends_where_its_families_are_large(tmp_path: Path) -> None:
     parser = Parser(resolve("combined"), schema)
     for first in range(0, 60_000, 10_000):
         lines = [
-            b'%d.0.0.%d - - [17/May/2015:10:05:03 +0000] "GET /%d HTTP/1.1" 200 5 "-" "-"\n'
-            % (n // 40, n, n % 40)
+            b'10.0.%d.%d - - [17/May/2015:10:05:03 +0000] "GET /%d HTTP/1.1" 200 5 "-" "-"\n'
+            % (n >> 8, n & 255, n % 40)
             for n in range(first, first + 10_000)
         ]
         worker.add(parser.parse(b"".join(lines)))
