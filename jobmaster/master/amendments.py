@@ -81,7 +81,8 @@ class Amendments:
         self._is_news = bool(state.schedule)  # the log's schedule has yet to be reported to the directory
         self._repeat_us = repeat_us
         self._repeat_at: int | None = None
-        self._repeats = 0
+        # A new master may have a schedule of another one, which a worker has missed: one on its own side of a partition.
+        self._repeats = REPEATS if len(state.schedule) > 1 else 0
 
     @property
     def is_under_way(self) -> bool:

@@ -177,6 +177,8 @@ def bounded(base: Any, meta: msgspec.Meta, rng: Random) -> Any:
         return rng.choice([b"", rng.randbytes(16), rng.randbytes(MAKER_BYTES)])
     if base is bytes and meta.max_length == 16:
         return rng.randbytes(16) if meta.min_length or rng.random() < 0.8 else b""
+    if base is bytes:  # a change of settings is rare
+        return rng.randbytes(rng.choice([3, 300])) if rng.random() < 0.2 else b""
     if get_origin(base) is tuple:
         return value(base, rng)[: meta.max_length]
     assert base is str

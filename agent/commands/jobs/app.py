@@ -177,7 +177,7 @@ def job_update(
     keys: OperatorKeys = None,
     agent: Agent = None,
 ) -> None:
-    """Change the question of a running job, or its options, on all its agents.
+    """Change the question of a running job, or its options, everywhere.
 
     Every line counts in one version, the one in force at the line's time. Other options hold for windows that begin from then on.
     """

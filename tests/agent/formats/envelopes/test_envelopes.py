@@ -238,7 +238,7 @@ def test_samples_show_the_whole_line_and_the_place_of_the_mismatch() -> None:
     for kind in ("cri", "syslog", "kubectl", "compose", "stern"):
         assert sample(wrap(kind, late), f"{kind}+combined") == (Reason.TRAILING, b'"hi\\""', b" more")
     assert sample(wrap("json", late), "json+combined")[:2] == (Reason.TRAILING, b'\\\\\\"\\"')
-    assert sample(wrap("json", b"\xc3\xa9" + late), "json+common")[2].startswith(b"5 ")
+    assert sample(wrap("json", late.replace(b"/a", b"/\xc3\xa9")), "json+common")[2].startswith(b"5 ")
     assert sample(b"garbage", "cri+combined") == (Reason.ENVELOPE, b"", b"garbage")
     assert sample(b"", "cri+combined")[0] is Reason.EMPTY
     assert sample(b'{"log":"a\\nb\\n"}', "docker+combined")[0] is Reason.ENVELOPE
@@ -255,7 +255,7 @@ def test_the_key_that_holds_the_line() -> None:
         ' "n" : -1.5e3 , "msg":',
     ):
         assert one(("{" + head + text + "}").encode(), "json+combined")["path"] == "/a"
-    assert one(wrap("journald", LINE[:-1] + b'\xff"'))["user_agent"] == 'say "hi"\ufffd'
+    assert one(wrap("journald", LINE[:-1] + b'\xff"'))["user_agent"] == 'say "hi"\\xff'
     pair = LINE.replace(b"say", b"\xf0\x9f\x98\x80")
     assert one(json.dumps({"log": pair.decode()}).encode())["user_agent"] == '\U0001f600 "hi"'
     half = json.dumps({"log": LINE.decode()}).replace("say", "\\ud83d").encode()
