@@ -123,6 +123,7 @@ def test_what_cores_ask_for_is_performed_in_order(tmp_path: Path) -> None:
     other = node_id(b"other")
 
     def use(host: Host, stop: asyncio.Event) -> None:
+        said.clear()  # that it begins
         host.transport.send = lambda to, message: sent.append((to, len(said)))  # type: ignore[method-assign]
         digest = GossipDigest(1)
         host.perform([Send(other, digest), Notice("odd", "something odd", other), Send(other, digest)])
@@ -145,6 +146,7 @@ def test_a_datagram_that_cannot_be_encoded_is_its_jobs_failure(
     unfit = Routed(spec.id, other, unfit, 0) if is_routed else unfit
 
     def use(host: Host, stop: asyncio.Event) -> None:
+        said.clear()  # that it begins
         host.submit(spec.item())
         host.perform([Send(other, unfit), Notice("odd", "performed", other)])
         asyncio.get_running_loop().call_soon(look, host, stop)
