@@ -151,9 +151,27 @@ def follow_stream(
             lost=lost,
         )
     run = _Run(options, sinks, stream, formats, plan, heads, StreamSource)
-    source = run.source
+    try:
+        _follow_pipe(run, stream, sinks, run.live(notices, on_progress), notices, lost, stop)
+    finally:
+        run.close()
+    return run.summary(lost=lost.what)
+
+
+def _follow_pipe(
+    run: _Run,
+    stream: Stream,
+    sinks: Sequence[Sink],
+    live: Live,
+    notices: Notices,
+    lost: Lost,
+    stop: Event,
+) -> None:
+    """Read the pipe to its end, and deliver what is still open then."""
+    source, job = run.source, run.job
     assert isinstance(source, StreamSource)
-    said = plan.window is None
+    has_windows = job.publisher.plan.window is not None
+    said = not has_windows
 
     def is_over() -> bool:
         nonlocal said
@@ -162,25 +180,18 @@ def follow_stream(
             notices(run.told)
         return stream.is_over
 
-    try:
-        live = run.live(notices, on_progress)
-        live.run(
-            Event(), until=is_over
-        )  # not until `stop`, which ends the pipe: lines that have come are read
-        if source.is_live and plan.window is not None:
-            if not (stop.is_set() or lost.what):
-                run.job.windows.advance(FOREVER_US)
-            live.finish(publish_open=True)
-        else:
-            if stop.is_set():
-                lost(INTERRUPTED)
-            source.settle()
-            job = run.job
-            deliver(job.publisher, job.panes, run.budget, sinks, lost, job.lost.noted, job.windows.published)
-            run.job.overflows += run.job.publisher.finisher.overflows
-    finally:
-        run.close()
-    return run.summary(lost=lost.what)
+    # Not until `stop`: that ends the pipe, and lines that have come are read.
+    live.run(Event(), until=is_over)
+    if source.is_live and has_windows:
+        if not (stop.is_set() or lost.what):
+            job.windows.advance(FOREVER_US)
+        live.finish(publish_open=True)
+        return
+    if stop.is_set():
+        lost(INTERRUPTED)
+    source.settle()
+    deliver(job.publisher, job.panes, run.budget, sinks, lost, job.lost.noted, job.windows.published)
+    job.overflows += job.publisher.finisher.overflows
 
 
 class _Run:
