@@ -125,6 +125,7 @@ class DeltaWorker:
         "_reading",
         "_request",
         "_room",
+        "_set_back",
         "_since_us",
         "_unread",
         "_watermark",
@@ -165,6 +166,7 @@ class DeltaWorker:
         self.until_us: Micros = 0
         self._unread = False  # none of its last lines could be read
         self._clock = 0
+        self._set_back = 0, 0  # the last step back of the clock: from, to
         self._cut_at: int | None = None
         self._ask_at: int | None = None
         self._attempts = 0
@@ -215,12 +217,12 @@ class DeltaWorker:
             files = f"{len(cut.gaps)} file{'' if len(cut.gaps) == 1 else 's'}"
             text = f"lines of {files} are lost; the windows that lack them count this agent as missing"
             effects.append(Notice("gap", text, self._me))
-        self._places.move(cut.spans, now)
+        patience_us = self._p.lagging_us + self._p.idle_grace_us
+        shown, then = self._set_back
+        self._places.move(cut.spans, max(now, shown) if now - then < patience_us else now)
         if lane == 0:
             self._watermark = cut.watermark_us
-            if self._places.update_withheld(
-                cut.watermark_us, now, self._p.lagging_us + self._p.idle_grace_us
-            ):
+            if self._places.update_withheld(cut.watermark_us, now, patience_us):
                 self._watermark = min(cut.watermark_us, self._promised)
         self._keep(cut, lane, now)
         if self._kept.nbytes > self._p.kept_bytes_max and len(self._kept) > 1:
@@ -579,6 +581,7 @@ class DeltaWorker:
                 self._cut_at = min(self._cut_at, self._next_flush(now))
             self._heard_at -= behind
             self._forgot_at -= behind
+            self._set_back = self._clock, now
         self._clock = now
 
     def check(self) -> None:

@@ -73,8 +73,8 @@ class ReadingPlaces:
             if slot[0] == self._me and slot[2] in self.lanes and slot[2] not in known:
                 self.at[slot] = position
 
-    def move(self, spans: Mapping[Slot, Span], now: Micros) -> None:
-        """Continue reading where this cut ends."""
+    def move(self, spans: Mapping[Slot, Span], latest: Micros) -> None:
+        """Continue reading where this cut ends. latest: no line that is lost can be later."""
         for slot, (_, end, flags) in spans.items():
             closed = bool(flags & CLOSED)
             self.at[slot] = Position(end, closed)
@@ -86,7 +86,7 @@ class ReadingPlaces:
                 self.closing.add(slot)
             if closed and flags & GAP:
                 self.lost = {each: seen for each, seen in self.lost.items() if each in self.at}
-                self.lost[slot] = now
+                self.lost[slot] = latest
                 if not slot[2]:
                     self.withheld.add(slot)
         if len(self.at) > CLOSED_FILES_MAX:
