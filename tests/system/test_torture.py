@@ -193,7 +193,7 @@ def test_a_seed_repeats_its_changes() -> None:
 
     assert changes(3) == changes(3) != changes(4)
     kinds = Counter(each.kind for seed in range(1, 9) for each in changes(seed))
-    assert set(kinds) == {"set", "rollback", "promote", "abort"}
+    assert set(kinds) == {"set", "rollback", "promote", "abort", "settings"}
     assert max(len(changes(seed)) for seed in range(1, 9)) < CHANGES_MAX
 
 

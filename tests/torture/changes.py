@@ -1,5 +1,5 @@
-"""Operators who change the job `changing` while faults happen: other values, rollbacks, trials. What its history says in the end
-decides which version each line counts in."""
+"""Operators who change the job `changing` while faults happen: other values, rollbacks, trials, lateness and keep. What its
+history says in the end decides which version each line counts in."""
 
 from __future__ import annotations
 
@@ -15,10 +15,19 @@ from tests.torture.jobs import CHANGING, Job
 from tests.torture.options import Options
 from tests.torture.world import World
 
-KINDS = {"set": 6, "rollback": 2, "promote": 1, "abort": 1}
+KINDS = {"set": 6, "rollback": 2, "promote": 1, "abort": 1, "settings": 2}
 """By weight. A trial starts, and is promoted or aborted after `TRIAL_S`."""
 MODES = ("now", "now", "next", "restate")
 LEAST = (200, 201, 300, 304, 400, 404)
+SETTINGS = {
+    200: ("--lateness", "3s"),
+    201: ("--lateness", "8s"),
+    300: ("--keep", "1h"),
+    304: ("--lateness", "5s", "--keep", "2h"),
+    400: ("--lateness", "4s"),
+    404: ("--keep", "90m"),
+}
+"""Options of `elf job update`, by the parameter that is drawn. All keep windows for longer than a run takes."""
 TRIAL_S = 6.0
 NO_TIME = ((0.0, 0.0),)
 """When a version is in force that was lost before it was ever."""
@@ -67,6 +76,8 @@ def commands(change: Change) -> Iterable[Sequence[str] | None]:
         yield "set", CHANGING.name, value, "--at", change.mode
     elif change.kind == "rollback":
         yield "rollback", CHANGING.name, "--at", change.mode
+    elif change.kind == "settings":
+        yield "update", CHANGING.name, *SETTINGS[change.least]
     else:
         yield "try", CHANGING.name, "--set", value, "--windows", "0", "--for", "1m"
         yield None
