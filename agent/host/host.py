@@ -117,7 +117,8 @@ class Host:
         self.last_life = 0
         """The latest life of which the folder has all records; this life is higher."""
         self._recalls = Recalls(self)
-        self.is_started = self.is_over = False
+        self.is_open = self.is_started = self.is_over = False
+        """is_open: the state is read, and this life is on disk."""
         self._former = former
         self._restart: Restart | None = None
         self._waits: asyncio.Task[None] | None = None
@@ -144,6 +145,7 @@ class Host:
             opened.callback(records.close)
             life = self._begin_life(records, former)
             me = self._listen(life, opened)
+            self.is_open = True
             agent = self.config.agent
             self.budget = Budget(agent.memory_max, agent.state_dir, resident_bytes, self.memory.bare)
             opened.callback(self.budget.close)

@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable
+from contextlib import suppress
 from time import time
 
 import uvloop
 
 from elf.agent.config.config import Config
+from elf.agent.disk import state_dir
 from elf.agent.host.allocator import stay_small
 from elf.agent.host.host import Host
 from elf.agent.host.single_instance import Restart
+from elf.errors import StateError
 from elf.srt.security.certificates import Keys, Trust
 
 Reload = Callable[[Callable[[], None]], None]
@@ -52,10 +55,30 @@ async def _run(host_after: Callable[[Restart | None], Host], reload: Reload) -> 
         loop.call_soon_threadsafe(stop.set)
 
     loop.add_signal_handler(signal.SIGHUP, reload, end)
-    restart = await host_after(None).run(stop)
+    restart = await _live(host_after, None, stop)
     while restart is not None and not stop.is_set():
-        restart = await host_after(restart).run(stop)
+        restart = await _live(host_after, restart, stop)
     return exit_code
+
+
+async def _live(
+    host_after: Callable[[Restart | None], Host], former: Restart | None, stop: asyncio.Event
+) -> Restart | None:
+    """Run the next host; while its disk is full before it has begun, wait and try again. Raises as `Host.run`."""
+    is_told = False
+    while not stop.is_set():
+        host = host_after(former)
+        try:
+            return await host.run(stop)
+        except StateError as error:
+            if host.is_open or not state_dir.is_full(error):
+                raise
+            if not is_told:
+                host.notices(state_dir.waiting(host.config.agent.state_dir, error))
+            is_told = True
+        with suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), state_dir.RETRY_S)
+    return None
 
 
 def _keys(config: Config) -> Keys | None:
