@@ -177,6 +177,11 @@ def test_each_version_of_a_job_that_changes_counts_its_own_lines(tmp_path: Path)
     assert {start: bounds.most for start, bounds in truth.windows(b).items()} == {
         START_S: {(404,): Count(1, 0)}
     }
+    (again,) = versions([steps[0] | {"asked_us": first_us + 9_000_000}], {"web2": int(first_ms) + 8_000})
+    assert again.unread == (("web2", first_ms),), "nobody can read its lines again"
+    assert not truth.windows(again)[START_S].is_exact
+    (before,) = versions([steps[0] | {"asked_us": first_us}], {"web2": int(first_ms) + 8_000})
+    assert before.unread == ()
     judge = Judge(truth, Verdict())
     latest = {START_S: said({(404,): Count(1, 0)})}
     judge.nothing_else(latest, b)

@@ -8,6 +8,7 @@ import random
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from tests.torture.agents import Agent, RefusedError, elf
@@ -31,6 +32,7 @@ SETTINGS = {
 TRIAL_S = 6.0
 NO_TIME = ((0.0, 0.0),)
 """When a version is in force that was lost before it was ever."""
+NOBODY: Mapping[str, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -95,8 +97,26 @@ def history(agent: Agent) -> list[dict[str, Any]]:
     return steps
 
 
-def versions(steps: Iterable[Mapping[str, Any]]) -> list[Job]:
-    """The job in each of its versions that are or were in force."""
+def _unread(
+    steps: Sequence[Mapping[str, Any]], doubtful_ms: Mapping[str, int]
+) -> tuple[tuple[str, float], ...]:
+    """From when on lines of agents that were taken out may be missing: from the first line of a change that came after, or so
+    shortly before that its lines may not have been read again by then. Also of one that was superseded: the next one reads on."""
+    found = {
+        agent: [
+            step["from_us"] / 1_000
+            for step in steps
+            if step["from_us"] is not None and (step["asked_us"] or 0) / 1_000 > since_ms
+        ]
+        for agent, since_ms in doubtful_ms.items()
+    }
+    return tuple((agent, min(times)) for agent, times in found.items() if times)
+
+
+def versions(steps: Sequence[Mapping[str, Any]], doubtful_ms: Mapping[str, int] = NOBODY) -> list[Job]:
+    """The job in each of its versions that are or were in force. doubtful_ms: agents that were taken out, and since when their
+    lines count or not."""
+    unread = _unread(steps, doubtful_ms)
     held = [step for step in steps if step["state"] in ("in force", "replaced")]
     ends = [step["from_us"] / 1_000 for step in held[1:]] + [float("inf")]
     jobs: dict[str, Job] = {}
@@ -105,5 +125,7 @@ def versions(steps: Iterable[Mapping[str, Any]]) -> list[Job]:
         stretch = (step["from_us"] / 1_000, until_ms)
         stretches = (*(former.stretches if former is not None else ()), stretch)
         least = int(step["parameters"]["least"])
-        jobs[step["version"]] = replace(CHANGING, version=step["version"], stretches=stretches, least=least)
+        jobs[step["version"]] = replace(
+            CHANGING, version=step["version"], stretches=stretches, least=least, unread=unread
+        )
     return list(jobs.values())
