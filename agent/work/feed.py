@@ -215,10 +215,10 @@ class Feed:
         for worker in self._workers:
             worker.forget()
 
-    def first_parts(self, format: Format) -> NDArray[np.intp] | None:
+    def parts(self, format: Format) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
         """See `WrappedParser`, which reads lines in parts; None of lines that have none."""
         parser = self._parsers[format]
-        return parser.first_parts() if isinstance(parser, WrappedParser) else None
+        return parser.parts() if isinstance(parser, WrappedParser) else None
 
     def _parser(self, format: Format) -> Parser | WrappedParser:
         parser = self._parsers.get(format)

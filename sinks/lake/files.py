@@ -42,6 +42,7 @@ PANE_COLUMNS: tuple[tuple[str, str, Callable[[PaneFrame], Any]], ...] = (
     ("_lines_parsed", "bigint", lambda p: p.lines.parsed),
     ("_lines_rejected", "bigint", lambda p: p.lines.rejected),
     ("_lines_late", "bigint", lambda p: p.lines.late),
+    ("_not_converted", "map<string,bigint>", lambda p: p.lines.not_converted or None),
 )
 
 

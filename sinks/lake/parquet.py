@@ -262,7 +262,7 @@ class _Pane:
                 [encode_column(info.type, column) for info, column in columns]
             )
             self.size = len(hashed)
-        content = msgspec.msgpack.encode((head, agents, state.lines)) + hashed
+        content = msgspec.msgpack.encode((head, agents, state.lines.named)) + hashed
         digest = hashlib.blake2b(content, digest_size=8).hexdigest()
         frame = PaneFrame(number, schema, *head, *agents, lines=state.lines, digest=digest)
         self._head = msgspec.msgpack.encode(frame)

@@ -30,7 +30,7 @@ TABLES: dict[str, dict[str, Any]] = {
         r' method=(?P<method>\S+) path="(?P<uri>.*)" host=(?P<host>\S+) request_id=(?P<request_id>\S+)'
         r' fwd="(?P<client_ip>[^",]*)(?:, ?(?P<forwarders>[^"]*))?" dyno=(?P<dyno>\S*) connect=(?P<connect_time>[0-9]*)(?:ms)?'
         r" service=(?P<request_time_ms>[0-9]*)(?:ms)? status=(?P<status>[0-9]{3}) bytes=(?P<bytes>[0-9]*)"
-        r"(?: protocol=(?P<scheme>\w+))?(?: .*)?",
+        r"(?: protocol=(?:(?P<scheme>https?)|(?P<protocol>http[0-9.]+)))?(?: tls=(?P<tls>\w+))?(?: .*)?",
         "has": (" heroku[router]: at=",),
         "types": {"time": "iso", "connect_time": "ms"},
     },
