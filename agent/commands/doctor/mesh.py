@@ -19,9 +19,10 @@ RENEW_DAYS = 30
 
 def mesh_findings(mesh: MeshSection, status: w.Status | None) -> Iterator[Finding]:
     """status: from the agent that runs here; None if none does."""
-    yield _keys(mesh)
-    for seed in (seed for seed in mesh.seeds if seed.endpoint != mesh.advertise.endpoint):
-        yield reached("seed", seed, "this agent joins its mesh there")
+    if mesh.advertise is not None:
+        yield _keys(mesh)
+        for seed in (seed for seed in mesh.seeds if seed.endpoint != mesh.advertise.endpoint):
+            yield reached("seed", seed, "this agent joins its mesh there")
     if status is None:
         yield warning("mesh", "no agent with this configuration runs here, so its neighbours were not asked")
     else:
