@@ -46,7 +46,7 @@ from elf.agent.node.mesh_node import MeshNode, Outer
 from elf.agent.node.revoked import REVOKED
 from elf.agent.node.vacancy import is_fault
 from elf.cbt.budget import Budget
-from elf.errors import ConfigError, InternalError, PeerError, StateError
+from elf.errors import ConfigError, InternalError, PeerError, StateError, UsageError
 from elf.jobmaster.directory.directory import UNBELIEVED
 from elf.jobmaster.directory.job_spec import jobs_of
 from elf.jobmaster.log.log_codec import LOG
@@ -361,7 +361,12 @@ class Host:
         self._left.set()
 
     async def leave(self) -> bool:
-        """Leave the mesh for good, and end once it has every line logged by now. Returns whether it had, within `LEAVE_S_MAX`."""
+        """Leave the mesh for good, and end once it has every line logged by now. Returns whether it had, within `LEAVE_S_MAX`.
+        Raises UsageError for an agent that is in none."""
+        if self.mesh.listen is None:
+            raise UsageError(
+                f"agent {self.config.agent.name}: it is in no mesh, so it cannot leave one; SIGTERM ends it"
+            )
         self.perform(self.node.leave(self.clock_us()))
         try:
             await asyncio.wait_for(self._left.wait(), LEAVE_S_MAX)
