@@ -11,7 +11,7 @@ from pathlib import Path
 
 from elf.errors import StateError, UsageError
 from elf.srt.messages.addresses import KEY_BYTES
-from elf.srt.messages.ids import NodeId, short
+from elf.srt.messages.ids import NodeId, node_id, short
 
 FILE = "id"
 """The public key; earlier versions made 32 random bytes instead of a pair."""
@@ -90,7 +90,7 @@ def claim(folder: Path, me: NodeId) -> None:
         raise StateError(
             f"{path}: damaged; if this folder has always belonged to {short(me)}, delete that file and start again"
         )
-    if held != me.hex() and (folder / SECRET).exists():
+    if held != me.hex() and (folder / SECRET).exists() and held == node_id(own_key(folder)).hex():
         raise StateError(
             f"{folder}: holds the state of agent {held[:6]}, which ran without keys, but the keys are of agent {short(me)}, "
             f"for which all lines would be counted again; issue keys for its id: elf keys issue --id {folder / SECRET} …"

@@ -149,6 +149,9 @@ def test_an_agent_that_ran_without_keys_keeps_its_id(elf: Shell, tmp_path: Path)
     claim(tmp_path, node)
     with pytest.raises(StateError, match=r"which ran without keys, but .* elf keys issue --id .*id\.secret"):
         claim(tmp_path, node_id(b"another key"))
+    (tmp_path / "node").write_text(node_id(b"its first key").hex())
+    with pytest.raises(StateError, match="start the agent with its own keys"):
+        claim(tmp_path, node)
     assert elf("issue", "bob", "--role", "operator", "--id", SECRET)[2] == (
         "elf: --id: only agents have an id in a mesh; leave it out\n"
     )
