@@ -467,6 +467,12 @@ def keys_issue(
         typer.Option("-o", "--out", metavar="FILE", help="The bundle.", show_default="NAME.keys"),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite FILE.")] = False,
+    identity: Annotated[
+        Path | None,
+        typer.Option(
+            "--id", metavar="FILE", help="The id.secret of an agent that ran without keys; it keeps its id."
+        ),
+    ] = None,
     folder: AuthorityDir = AUTHORITY,
 ) -> None:
     """Make keys of an agent, an operator or a reader.
@@ -475,7 +481,7 @@ def keys_issue(
     """
     from elf.agent.commands.keys import issue_command
 
-    _say(issue_command(folder, name, role.value, address, days, out, force, tuple(jobs or ())))
+    _say(issue_command(folder, name, role.value, address, days, out, force, tuple(jobs or ()), identity))
 
 
 @keys_app.command("renew")

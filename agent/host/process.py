@@ -8,8 +8,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from time import time
 
-import uvloop
-
 from elf.agent.config.config import Config
 from elf.agent.disk import state_dir
 from elf.agent.host.allocator import stay_small
@@ -23,15 +21,25 @@ Reload = Callable[[Callable[[], None]], None]
 
 
 def serve_mesh(config: Config, notices: Callable[[str], None], reload: Reload) -> int | None:
-    """Run one agent of a mesh until it ends. Returns the exit code: 0 after SIGTERM, 130 after Ctrl-C; None without either.
+    """Run one agent of a mesh, or of a mesh of one, until it ends. Returns the exit code: 0 after SIGTERM, 130 after Ctrl-C; None
+    without either.
 
     The first signal shuts it down in order, a second one ends it at once. Raises ConfigError, StateError.
     """
     stay_small()
     keys = _keys(config)
     trust = Trust(keys.authority) if keys is not None else None
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with asyncio.Runner(loop_factory=_loop_factory(config)) as runner:
         return runner.run(_run(lambda former: Host(config, keys, trust, notices, former), reload))
+
+
+def _loop_factory(config: Config) -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """None: Python's own loop, which starts faster, and serves an agent without neighbours as well."""
+    if config.mesh is None or config.mesh.listen is None:
+        return None
+    import uvloop
+
+    return uvloop.new_event_loop
 
 
 async def _run(host_after: Callable[[Restart | None], Host], reload: Reload) -> int | None:
