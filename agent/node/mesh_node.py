@@ -205,7 +205,6 @@ class MeshNode(SeatedNode):
         """A datagram arrived."""
         out: list[Outer] = []
         self._take(source, message, now, out)
-        self._refresh(now, out)  # the timeout of a probe that was answered wakes nobody
         return self._end(now, out)
 
     def process_gone(self, peer: NodeId, life: m.Life, now: int) -> list[Outer]:
@@ -596,5 +595,6 @@ class MeshNode(SeatedNode):
             assert vacancy.is_vacant == (job not in self.seats)
             assert self._timers.is_watched(vacancy)
         assert self.is_aside or self._timers.is_watched(self.overlay)
-        assert all((self._timers.is_watched(self._barrier), self._timers.is_watched(self.directory)))
+        assert self._timers.is_watched(self._barrier)
         self._barrier.check()
+        assert self._timers.is_watched(self.directory)
