@@ -438,7 +438,8 @@ class Host:
             self.costs.look(time.monotonic(), self.node.sent_bytes)
             for job, why in self.costs.over(self.node.seats.values()):
                 self.perform(self.node.over_limit(job, why, self.clock_us()))
-            self._loop.call_later(LOOK_S, self._look)
+            # At whole seconds, as the transport's ticks are: one wake for both.
+            self._loop.call_at(round(self._loop.time()) + LOOK_S, self._look)
 
     def submit(self, item: Item) -> None:
         """Put an item into the directory, and perform the effects."""

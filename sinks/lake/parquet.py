@@ -200,7 +200,7 @@ class ParquetSink:
     def _schema(self, state: PaneState) -> int:
         key = (state.job, state.version)
         if key not in self._schemas:
-            from elf.version import version  # late: it reads the list of installed packages
+            from elf.version import version  # late: it reads the folders of installed packages
 
             number = len(self._schemas)
             frame = Schema(

@@ -351,4 +351,4 @@ class Transport:
         self._ticks += 1
         if self._ticks % RECHECK_TICKS == 0:
             self.recheck()
-        self._timer = self._loop.call_later(TICK_S, self._tick)
+        self._timer = self._loop.call_at(round(self._loop.time()) + TICK_S, self._tick)
