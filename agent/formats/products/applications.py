@@ -14,6 +14,7 @@ TABLES: dict[str, dict[str, Any]] = {
         r'(?:uvicorn\.access(?: -|:) )?(?P<client_ip>[0-9A-Fa-f.:\[\]]+):[0-9]+ - "(?P<request>[^"]*)" (?P<status>[0-9]{3})'
         r"(?: [A-Za-z' -]+)?",
         "has": (' - "', '" '),
+        "like": r"\[?[0-9]{4}-",
         "types": {"time": "time"},
     },
     "gunicorn": {

@@ -45,6 +45,7 @@ TABLES: dict[str, dict[str, Any]] = {
         "line": "{client_ip:host_port} [{time:clf}] {frontend} {backend=<NOSRV>}/{server=<NOSRV>} {queue_time:ms=-1}/"
         "{connect_time:ms=-1}/{request_time:ms=-1} {bytes:int} {termination_state} " + _HAPROXY_COUNTS,
         "skip_to": "]: ",
+        "like": r'.*\] [^ "]+ ',
         "zone": False,
         "time_is": "start",
     },
