@@ -24,6 +24,7 @@ REPEAT_US = 100_000
 IN_FORCE_S_MAX = 10.0
 """As `ANSWERS_US`."""
 LOOK_S = 0.005
+OUT_OF_DATE = "signed for an earlier term of the job's master; a command signs such a change again"
 CONFIRMS_US = 1_000_000
 """An agent that is not busy confirms a change within this and two of its flush intervals."""
 
@@ -98,6 +99,15 @@ async def in_force(directory: Directory, spec: JobSpec, wait_s: float = IN_FORCE
         f"job {spec.name} will change to version {version}, but no agent that serves the job has announced it within "
         f"{wait_s:.0f} s; see elf job history {spec.name}"
     )
+
+
+def refusal(spec: JobSpec, report: ChangeReport) -> str:
+    """Why the master refused that change, for the audit."""
+    if report.unread_us:
+        return "windows that are not final need lines that cannot be read again; a command may force it"
+    if any(change.former == report.version for change in spec.changes[-1:]):
+        return OUT_OF_DATE
+    return f"another change came first: the job has version {report.version}"
 
 
 class NewLines:

@@ -178,10 +178,12 @@ class Changed(Answer, frozen=True, tag=True):
 
 class Refused(Answer, frozen=True, tag=True):
     """The job's master has not taken a change, and nothing was changed. version: the one in force; next: the number that the next
-    change must have."""
+    change must have. unread_us: if a restate needs lines that cannot be read again everywhere: the start of the oldest window
+    that is not final; else 0."""
 
     version: str
     next: int
+    unread_us: int = 0
 
 
 class Failure(msgspec.Struct, frozen=True):

@@ -12,7 +12,7 @@ from typing import Any
 from elf.agent.config.names import unknown_job
 from elf.agent.control import protocol as w
 from elf.agent.control.audit import AuditList, Request, lines_of
-from elf.agent.control.changing import ANSWERS_US, CONFIRMS_US, NewLines, Submission, in_force
+from elf.agent.control.changing import ANSWERS_US, CONFIRMS_US, NewLines, Submission, in_force, refusal
 from elf.agent.control.columns import held_columns, held_lateness_us
 from elf.agent.control.fleet import held_features, unable_in
 from elf.agent.control.follow import Watcher
@@ -73,7 +73,6 @@ RUMOR_S = 1.5
 LOOK_FOR_JOB_S = 0.05
 FAILURES_S_MAX = 0.5
 """How long a list of jobs waits for the agents' reports."""
-OUT_OF_DATE = "signed for an earlier term of the job's master; a command signs such a change again"
 LOOK_FOR_START_S = 0.25
 LOOK_S = 1.0
 """How soon a watch notices that its job was stopped."""
@@ -237,13 +236,8 @@ class ControlService:
             for each in (item,) if report.taken else report.items:
                 self._host.submit(each)
             if not report.taken:
-                is_old = any(change.former == report.version for change in spec.changes[-1:])
-                request.refused(
-                    OUT_OF_DATE
-                    if is_old
-                    else f"another change came first: the job has version {report.version}"
-                )
-                return w.Refused(report.version, report.next)
+                request.refused(refusal(spec, report))
+                return w.Refused(report.version, report.next, report.unread_us)
             request.taken()
             from_us = await in_force(self._directory, spec)
             return await self._confirmed(spec, from_us, began_us, exchange, submission)

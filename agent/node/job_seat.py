@@ -421,7 +421,8 @@ class JobSeat:
             self._items.append(message.item)
         items = (present,) if present is not None and not is_taken else ()
         confirmed = amendments.confirmations(spec) if is_taken else (0, 0, ())
-        about = is_taken, amendments.next_number, amendments.version, items, *confirmed
+        unread_us = 0 if is_taken else amendments.unread_us(spec)
+        about = is_taken, amendments.next_number, amendments.version, items, *confirmed, unread_us
         return [Send(source, c.ChangeReport(self.job, message.number, *about))]
 
     def _note_ballot(self, ballot: Ballot, now: int) -> list[Effect]:

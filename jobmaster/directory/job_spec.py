@@ -95,7 +95,8 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     default is an hour: 360 panes of ten seconds, and longer than an upgrade of a host. since_us: older lines are not part of
     the job. emit_us: the interval at which open windows are published; 0: the mesh's. label: of the folder of job files that
     started the job; "": a command did. trial: the job tries a change of another one. limits: of what it may cost each agent. end:
-    of a job that is finishing, the operator's signature of the spec that ends it.
+    of a job that is finishing, the operator's signature of the spec that ends it. unread_us: of a "restate": earlier lines cannot
+    be read again everywhere, so the master refuses the change if a window that begins before is not final; 0: it takes it anyway.
     """
 
     name: Name
@@ -115,6 +116,7 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     trial: Trial | None = None
     limits: Limits = NO_LIMITS
     end: Annotated[bytes, Meta(max_length=SIGNATURE_BYTES_MAX)] = b""
+    unread_us: Number = 0
 
     @property
     def settings(self) -> Settings:

@@ -11,6 +11,7 @@ One change at a time: while a CONTROL is not in the log, the next one waits, and
 | state | what happens | next |
 |---|---|---|
 | in force | a change of the newest spec, and of the version in force, with the next number | in force: it is taken |
+| in force | a restate of windows that need lines which cannot be read again | in force: it is refused, for good |
 | in force | any other change | in force: it is refused, for good |
 | under way, or a newer spec waits | a change | it is not judged yet: its agent sends it again |
 | in force | the newest spec has another last version, or other settings, and the log has room | under way: CONTROL is proposed |
@@ -125,7 +126,7 @@ class Amendments:
         is_next = self.is_next(spec)
         if spec.number == self.next_number:
             self._judged = spec.number
-        return is_next
+        return is_next and not self.unread_us(spec)
 
     def is_next(self, spec: JobSpec) -> bool:
         """Rule Order*: a change is taken only if it has the next number of this master's, names the version in force, and was
@@ -133,6 +134,14 @@ class Amendments:
         former = spec.changes[-1].former if spec.changes else ""
         is_next = (spec.number, former) == (self.next_number, self.version) and former != END
         return is_next and self._is_of_newest(spec)
+
+    def unread_us(self, spec: JobSpec) -> Micros:
+        """The start of the oldest window that is not final, if a restate needs lines from before the time from which all can be
+        read again; else 0. The command cannot know it: a window may stay open long after its lateness."""
+        if spec.mode != "restate" or not spec.unread_us:
+            return 0
+        oldest_us = self._publication.oldest_with_lines()
+        return max(1, oldest_us) if oldest_us is not None and oldest_us < spec.unread_us else 0
 
     def _is_of_newest(self, spec: JobSpec) -> bool:
         newest = self.spec.changes[-1:]

@@ -524,13 +524,22 @@ class Publication:
             return self.state.positions.since_us
         known = self.state.finals.keys() | self.earlier.before
         behind = [start + shape.slide_us for of, start in known if of == version]
-        unfinal = {
+        low = min(self._open_starts(version), default=now - now % shape.slide_us)
+        return min(low, max(behind)) if behind else low
+
+    def oldest_with_lines(self) -> Micros | None:
+        """The start of the newest version's oldest window that is not final and has lines; None if there is none."""
+        version = self.state.schedule[-1].version
+        if not self.state.shape(version).pane_us:
+            return self.state.positions.since_us
+        return min(self._open_starts(version), default=None)
+
+    def _open_starts(self, version: str) -> set[Micros]:
+        return {
             start
             for start in self._unsettled.unfinal.get(version, set())
             if (version, start) not in self.earlier.before
         }
-        low = min(unfinal, default=now - now % shape.slide_us)
-        return min(low, max(behind)) if behind else low
 
     def check(self) -> None:
         """Raise AssertionError unless the invariants hold."""

@@ -25,7 +25,8 @@ class ChangeReport(Message, frozen=True, array_like=True, gc=False):
     """The master's verdict: whether the change is taken. next, version: the number that the next change must have, and the
     version that it must name as the one that it changes. items: the job's present item, if the change is refused. agents,
     confirmed: once the change is in force, how many agents the job expects, and how many of them have reported under it; 0, 0
-    before. missing: some of those that have not."""
+    before. missing: some of those that have not. unread_us: if it is refused because windows that are not final would need lines
+    that cannot be read again everywhere: the start of the oldest; else 0."""
 
     job: JobId
     number: Count
@@ -36,3 +37,4 @@ class ChangeReport(Message, frozen=True, array_like=True, gc=False):
     agents: Count = 0
     confirmed: Count = 0
     missing: Annotated[tuple[NodeId, ...], Meta(max_length=MISSING_MAX)] = ()
+    unread_us: Count = 0

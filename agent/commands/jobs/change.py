@@ -37,7 +37,7 @@ from elf.jobmaster.directory.differences import Difference, differences
 from elf.jobmaster.directory.job_spec import JobSpec, Mode, Version, decode_job
 from elf.jobmaster.directory.settings import Settings
 from elf.jobmaster.directory.versions import changed, is_signed_again, meaning_of, parameter_texts, version_of
-from elf.jobmaster.log.schedule import Shape, plan_of
+from elf.jobmaster.log.schedule import AFTER_ALL, Shape, plan_of
 from elf.jobmaster.plan.parameters import with_values
 from elf.jobmaster.plan.plan import Plan
 from elf.sinks.console.cells import escape
@@ -264,10 +264,12 @@ def _change(
         text = f"job {former.name} has {_these(update)} already, as version {present.digest}; nothing changes"
         return _answer(update, former, former, lambda: [text])
     counts_alike = plan_of(version.plan).counts_as(plan_of(present.plan))
-    if update.at == "restate" and not update.force and not counts_alike:
-        _check_readable(former, held)
+    is_checked = update.at == "restate" and not update.force and not counts_alike
+    if is_checked:
+        _check_readable(former, held, _oldest_expected(former, held))
     about = held.now_us, held.schedule, next_number, digest, settings
-    spec = changed(former, version, MODES[update.at], *about)
+    unread_us = max((until_us for _, until_us in held.left), default=0) if is_checked else 0
+    spec = replace(changed(former, version, MODES[update.at], *about), unread_us=unread_us)
     for note in made.notes if refused is None else ():
         say(note)
     if update.dry_run:
@@ -277,6 +279,7 @@ def _change(
     what = "roll back" if update.is_rollback else "update"
     answer = send_change(signed(spec, update.keys, held.signed, what), agent)
     if isinstance(answer, w.Refused):
+        _check_readable(former, held, answer.unread_us or AFTER_ALL)
         return answer
     return _answer(update, former, spec, lambda: _done(former, spec, answer), asdict(answer))
 
@@ -361,11 +364,15 @@ def send_change(item: Item, agent: Path | None) -> w.Changed | w.Refused:
     return answer
 
 
-def _check_readable(former: JobSpec, held: w.JobHeld) -> None:
-    """Raises UsageError if agents have left, or were revoked, that may have reported lines of windows which are not final: nobody
-    reads these lines again. An agent cannot know whether the logs of others are still there."""
+def _oldest_expected(former: JobSpec, held: w.JobHeld) -> int:
+    """About where the oldest window that is not final begins, if none waits longer than its lateness; the job's master knows."""
     longest_us = max(Shape.of(plan_of(version.plan)).size_us for version in former.whole)
-    since_us = max(held.now_us - former.lateness_us - longest_us, former.since_us)
+    return max(held.now_us - former.lateness_us - longest_us, former.since_us)
+
+
+def _check_readable(former: JobSpec, held: w.JobHeld, since_us: int) -> None:
+    """Raises UsageError if agents have left since then, or were revoked, that may have reported lines of windows which are not
+    final: nobody reads these lines again. An agent cannot know whether the logs of others are still there."""
     names = [name for name, until_us in held.left if until_us > since_us]
     if names:
         more = len(names) - NAMED_MAX

@@ -105,6 +105,38 @@ def test_a_change_without_a_history_is_refused() -> None:
     assert taken(rig, replace(change(rig, 1), changes=())) is False
 
 
+def test_a_restate_is_refused_if_a_window_that_is_not_final_begins_before_all_lines_can_be_read_again() -> (
+    None
+):
+    rig = Rig()
+    times = [(T0 + second * SECOND, 1, 5) for second in (5, 15, 24)]
+    rig.bundle({file(A): (0, 100, FIRST)}, times, watermark=T0 + 25 * SECOND, newest=T0 + 25 * SECOND)
+    rig.run(SECOND)
+    amendments = rig.master.amendments
+    assert len(rig.state.finals) == 2
+    assert amendments.unread_us(change(rig, 1)) == 0
+
+    def restate(unread_us: int) -> JobSpec:
+        spec = changed(
+            rig.master.spec, version_of(PLANS[1]), "restate", rig.now, None, amendments.next_number
+        )
+        return replace(spec, unread_us=unread_us)
+
+    late = restate(T0 + 20 * SECOND + 1)
+    assert taken(rig, late) is False
+    assert amendments.unread_us(late) == T0 + 20 * SECOND
+    assert taken(rig, restate(T0 + 20 * SECOND)) is True
+    assert rig.state.schedule[-1].from_us == T0 + 20 * SECOND
+
+
+def test_a_restate_that_needs_no_lines_is_taken_whoever_has_left() -> None:
+    rig = Rig()
+    spec = changed(
+        rig.master.spec, version_of(PLANS[1]), "restate", T0, None, rig.master.amendments.next_number
+    )
+    assert taken(rig, replace(spec, unread_us=T0 + SECOND)) is True
+
+
 # The control line and the lines that were reported.
 
 
