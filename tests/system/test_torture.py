@@ -19,7 +19,7 @@ from tests.torture.options import Options
 from tests.torture.oracle import Count, Log, Oracle, top
 from tests.torture.publications import Publication
 from tests.torture.recorder import beyond_cap
-from tests.torture.schedule import APART_S, FILLED_S, KINDS, LOST_MAX, OF_DISKS, Schedule
+from tests.torture.schedule import APART_S, FILLED_S, FIRST_S, KINDS, LOST_MAX, OF_DISKS, OF_GUESTS, Schedule
 from tests.torture.verdict import Excuse, Judge, Verdict
 
 AGENTS, PATHS, _ = JOBS
@@ -223,6 +223,16 @@ def test_a_guest_that_has_gone_stays_away() -> None:
     for seed in [*range(1, 9), 104]:
         joins = Counter(fault.host for fault in schedule(seed).faults if fault.kind == "join")
         assert set(joins.values()) <= {1}
+
+
+def test_a_guest_keeps_its_disk_until_a_job_knows_its_files() -> None:
+    for seed in range(1, 40):
+        joined_s: dict[str, float] = {}
+        for fault in schedule(seed).faults:
+            if fault.kind == "join":
+                joined_s[fault.host] = fault.at_s
+            elif fault.kind in OF_DISKS - OF_GUESTS and fault.host in joined_s:
+                assert fault.at_s >= joined_s[fault.host] + FIRST_S
 
 
 def test_no_agent_has_two_faults_at_once() -> None:

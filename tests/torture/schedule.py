@@ -50,6 +50,9 @@ KINDS = (
 OF_DISKS = {"wipe", "restore", "twin", "leave", "revoke"}
 """After these, an agent does not know what it had promised. A job's log is on three disks; when all are lost together, no agent
 knows its content any more, so at most two are lost until they have had time to be filled again."""
+FIRST_S = 45.0
+"""A guest that has just joined keeps its disk for so long. An agent that lost its disk reads those files again that a job knows
+of; one that had reported nothing yet cannot be told from one that is new, and its earlier lines are not counted, as it says."""
 LOST_MAX = 2
 FILLED_S = 20.0
 RESTORE_S_MAX = 26.0
@@ -85,7 +88,7 @@ class Schedule:
         self._options, self._hosts, self._guests, self._clocked = options, hosts, guests, clocked
         self._draws = random.Random(options.seed)
         self._busy = dict.fromkeys([*hosts, *guests], 0.0)
-        self._joined: list[str] = []
+        self._joined: dict[str, float] = {}
         self._filled_s: list[float] = []
         self._left_s: list[float] = []
         self.faults = self._draw_faults()
@@ -130,9 +133,9 @@ class Schedule:
             wait_s = RESTORE_S_MAX if kind.name == "restore" else 0.0
             self._filled_s.append(at_s + wait_s + span_s + FILLED_S)
         if kind.name == "join":
-            self._joined.append(host)
+            self._joined[host] = at_s
         elif kind.name in OF_GUESTS:
-            self._joined.remove(host)
+            del self._joined[host]
             self._left_s.append(at_s + FILLED_S)
             self._busy[host] = self._options.seconds * 2
         return Fault(at_s, kind.name, host, span_s, variant, other, share)
@@ -141,7 +144,7 @@ class Schedule:
         struck = [
             each for each, until_s in self._busy.items() if until_s > at_s and until_s < self._options.seconds
         ]
-        free = [each for each in self._candidates(kind) if self._busy[each] <= at_s]
+        free = [each for each in self._candidates(kind, at_s) if self._busy[each] <= at_s]
         left = sum(until_s > at_s for until_s in self._left_s)
         if len(struck) + left >= AT_ONCE_MAX or not free:
             return ""
@@ -151,14 +154,15 @@ class Schedule:
             return ""
         return self._draws.choice(free)
 
-    def _candidates(self, kind: Kind) -> list[str]:
+    def _candidates(self, kind: Kind, at_s: float) -> list[str]:
         if kind.name == "join":
             return [each for each in self._guests if each not in self._joined]
         if kind.name in OF_GUESTS:
             return list(self._joined)
         if kind.name == "clock":
             return list(self._clocked)
-        return [*self._hosts, *self._joined]
+        since_s = at_s - FIRST_S if kind.name in OF_DISKS else at_s
+        return [*self._hosts, *(guest for guest, joined_s in self._joined.items() if joined_s <= since_s)]
 
     def _draw_rotations(self, draws: random.Random) -> list[tuple[float, str]]:
         rotations = []
