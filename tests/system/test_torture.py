@@ -146,11 +146,13 @@ def test_the_last_word_on_each_window(tmp_path: Path) -> None:
     ):
         judge.last_revisions(latest, AGENTS, "lake", as_panes=True)
     assert [each.kind for each in judge.verdict.findings] == ["missing", "wrong", "lacks", "modest"]
-    assert judge.is_well(whole, AGENTS)
-    assert judge.is_well(whole | {START_S: said(TRUE, reporting=1)}, AGENTS), "one of the newest is whole"
+    assert judge.lacking(whole, AGENTS) == ""
+    assert judge.lacking(whole | {START_S: said(TRUE, reporting=1)}, AGENTS) == "", (
+        "one of the newest is whole"
+    )
     modest = {start_s: replace(each, reporting=1) for start_s, each in whole.items()}
-    assert not judge.is_well(modest, AGENTS)
-    assert not judge.is_well({START_S: said(TRUE)}, AGENTS)
+    assert judge.lacking(modest, AGENTS).startswith("none of its newest panes is whole: ")
+    assert judge.lacking({START_S: said(TRUE)}, AGENTS).startswith("1 of 2 panes are not there, the first ")
 
 
 def step(version: str, state: str, from_us: int, least: int) -> dict[str, object]:
@@ -185,8 +187,10 @@ def test_each_version_of_a_job_that_changes_counts_its_own_lines(tmp_path: Path)
     judge = Judge(truth, Verdict())
     latest = {START_S: said({(404,): Count(1, 0)})}
     judge.nothing_else(latest, b)
-    assert judge.holds_all(latest, b)
-    assert not judge.holds_all(latest, a)
+    assert judge.lacking_lines(latest, b) == ""
+    assert judge.lacking_lines(latest, a).startswith(
+        "1 of 2 panes are not there, the first 1800000005; 1 have other lines, "
+    )
     assert judge.verdict.findings == []
     judge.nothing_else(latest, replace(b, stretches=NO_TIME))
     assert [each.kind for each in judge.verdict.findings] == ["wrong"]

@@ -30,6 +30,7 @@ from tests.torture.watchers import Watcher
 from tests.torture.world import CLOCKED, World
 
 STEP_S = 0.1
+UNWELL_MAX = 3
 ASK_AGAIN_S = 2.0
 FAULT_S_MAX = 240.0
 AHEAD_S = 30.0
@@ -177,12 +178,13 @@ class Run:
         self.oracle = Oracle(self.world.logs())
         judge = Judge(self.oracle, Verdict(), gone=self._gone())
         lakes = [Lake(name, folder) for name, folder in self.world.lakes.items()]
-        while not self._is_well(judge, lakes):
+        while unwell := self._unwell(judge, lakes):
             self.world.revive()
-            if time.monotonic() - began > self.options.settle_s_max:
-                self.verdict.add(
-                    "unsettled", f"not well {self.options.settle_s_max:.0f} s after the last fault"
-                )
+            took_s = time.monotonic() - began
+            self.world.recorder.event("unwell", "", f"after {took_s:.0f} s: {unwell}")
+            if took_s > self.options.settle_s_max:
+                text = f"not well {self.options.settle_s_max:.0f} s after the last fault: {unwell}"
+                self.verdict.add("unsettled", text)
                 self._ask_all()
                 break
             time.sleep(ASK_AGAIN_S)
@@ -194,19 +196,20 @@ class Run:
         for agent in self.world.living:
             (agent.folder / "state.txt").write_text(agent.describe([job.name for job in JOBS]))
 
-    def _is_well(self, judge: Judge, lakes: list[Lake]) -> bool:
+    def _unwell(self, judge: Judge, lakes: list[Lake]) -> str:
+        """What the lakes lack, the first few; "" if nothing."""
         with suppress(RefusedError):
             steps = changes.history(self.world.well())
             (self.options.folder / "history.json").write_text(json.dumps(steps, indent=1) + "\n")
             self._versions = changes.versions(steps, self.world.doubtful_ms)
-        return all(
-            judge.is_well(lake.latest(job), job) for lake in lakes for job in JOBS if lake.name in job.sinks
-        ) and all(
-            judge.holds_all(lake.latest(job), job)
+        found = [
+            f"{lake.name}, {job.name} {job.version}: {lacks}"
             for lake in lakes
-            for job in self._versions
-            if lake.name in job.sinks
-        )
+            for look, jobs in ((judge.lacking, JOBS), (judge.lacking_lines, self._versions))
+            for job in jobs
+            if lake.name in job.sinks and (lacks := look(lake.latest(job), job))
+        ]
+        return " | ".join(found[:UNWELL_MAX])
 
     def _gone(self) -> list[Excuse]:
         """The last time of agents whose keys were taken back."""

@@ -154,24 +154,32 @@ class Judge:
     def _is_of_gone(self, start_s: int, job: Job) -> bool:
         return any(each.holds(start_s, job.size_s) for each in self._gone)
 
-    def is_well(self, latest: Mapping[int, Publication], job: Job) -> bool:
-        """Whether a lake holds all panes with all their lines, and one of the newest says so.
+    def lacking(self, latest: Mapping[int, Publication], job: Job) -> str:
+        """What a lake lacks: "" if it holds all panes with all their lines, and one of the newest says so.
 
         Earlier ones may be modest for good: an agent that lost its disk, or a log that was copied and truncated while nobody
         looked, leaves a doubt that nothing can lift. If all of the newest are, some agent does not count as whole any more.
         """
-        panes = self._panes(job)
-        return self.holds_all(latest, job) and any(
+        lacks = self.lacking_lines(latest, job)
+        newest = self._panes(job)[-NEWEST:]
+        if lacks or any(
             latest[start_s].is_whole or not bounds.is_exact or self._is_of_gone(start_s, job)
-            for start_s, bounds in panes[-NEWEST:]
-        )
+            for start_s, bounds in newest
+        ):
+            return lacks
+        return f"none of its newest panes is whole: {latest[newest[-1][0]] if newest else 'there are none'}"
 
-    def holds_all(self, latest: Mapping[int, Publication], job: Job) -> bool:
-        """Whether a lake holds all panes with all their lines."""
-        return all(
-            start_s in latest and not differences(latest[start_s].rows, bounds, _unlimited(job))
-            for start_s, bounds in self._panes(job)
-        )
+    def lacking_lines(self, latest: Mapping[int, Publication], job: Job) -> str:
+        """Which panes a lake lacks, and in which it has other lines; "" if it holds all with all their lines."""
+        panes = self._panes(job)
+        lacks = [start_s for start_s, _ in panes if start_s not in latest]
+        wrong = [
+            f"{latest[start_s]}: {_short(differs)}"
+            for start_s, bounds in panes
+            if start_s in latest and (differs := differences(latest[start_s].rows, bounds, _unlimited(job)))
+        ]
+        texts = [f"{len(lacks)} of {len(panes)} panes are not there, the first {lacks[0]}"] if lacks else []
+        return "; ".join(texts + ([f"{len(wrong)} have other lines, the last {wrong[-1]}"] if wrong else []))
 
     def _panes(self, job: Job) -> list[tuple[int, Bounds]]:
         return sorted((at, bounds) for at, bounds in self.truth(job, as_panes=True).items() if bounds.least)
