@@ -181,6 +181,8 @@ def _oldest_first(files: list[Input]) -> list[Input]:
     """The files; those of one log that a container's runtime writes, by the age that their names show, since a line may go on in
     the next. O(n log n)."""
     ordered = list(files)
+    if len(files) < 2:
+        return ordered
     places: dict[tuple[str, str], list[int]] = {}
     for at, path in enumerate(files):
         if path != "-" and path.is_file():

@@ -10,7 +10,7 @@ Wrapped lines come first: some formats accept them whole. What is inside is dete
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
 import msgspec
@@ -105,21 +105,21 @@ def detect(sample: bytes, envelope: str = "") -> Format:
     if envelope:
         return find_wrapped(lines, _plain, envelope) or _plain(lines)
     first = lines[:LINES_MAX]
-    for plan in _candidates(first):  # those that skip a prefix of syslog themselves
+    candidates = list(_candidates(first))
+    for plan in candidates:  # those that skip a prefix of syslog themselves
         if plan.skip_prefix and _is_likely(plan, _some(first)) and _try(plan, first).accepted >= ACCEPTED_MIN:
             return plan
     try:
-        return find_wrapped(lines, _plain) or _plain(lines)
+        return find_wrapped(lines, _plain) or _plain(lines, candidates)
     except FormatError:
         with suppress(FormatError):
-            return _plain(
-                lines
-            )  # a format of its own has such lines, or they are objects whose keys are columns
+            # A format of its own has such lines, or they are objects whose keys are columns.
+            return _plain(lines, candidates)
         raise
 
 
-def _plain(lines: list[bytes]) -> Format:
-    """The format of lines without an envelope, by the first ones. Raises FormatError."""
+def _plain(lines: list[bytes], candidates: Iterable[Format] | None = None) -> Format:
+    """The format of lines without an envelope, by the first ones. candidates: the lines', if known. Raises FormatError."""
     from elf.agent.formats.products.catalogue import hint
 
     lines = lines[:LINES_MAX]
@@ -127,7 +127,7 @@ def _plain(lines: list[bytes]) -> Format:
     if header is not None:
         return _headed(header)
     tried = []
-    for plan in _candidates(lines):
+    for plan in candidates or _candidates(lines):
         tried.append(_try(plan, lines))
         if tried[-1].accepted >= ACCEPTED_MIN:
             return plan

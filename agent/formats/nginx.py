@@ -17,7 +17,7 @@ from elf.agent.formats.layout import Variable, literal, settle, unused
 from elf.agent.formats.serverconf import included, read_config
 from elf.errors import FormatError
 
-_VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
+_VARIABLE = r"\$(?:\{(\w+)\}|(\w+))"
 
 # The variables that may fill each canonical column, the best first. The best one of a format fills it; others keep their names.
 CANONICAL: dict[str, tuple[tuple[str, Convert], ...]] = {
@@ -134,7 +134,7 @@ def from_string(text: str, *, name: str = "nginx", escape: str = "default") -> F
 
 def _pieces(text: str) -> Iterator[str | re.Match[str]]:
     at = 0
-    for found in _VARIABLE.finditer(text):
+    for found in re.finditer(_VARIABLE, text):
         yield text[at : found.start()]
         yield found
         at = found.end()
@@ -220,19 +220,17 @@ def _log_formats(path: Path, root: Path, chain: tuple[Path, ...]) -> Iterator[li
             statement.append(word)
 
 
-_TOKEN = re.compile(
-    r"""\s+ | \#[^\n]* | (?P<end>[;{}]) | '(?P<single>(?:[^'\\]|\\.)*)' | "(?P<double>(?:[^"\\]|\\.)*)"
-      | (?P<lua>\w+_by_lua_block\s*\{) | (?P<word>(?:\$\{|\\.|[^\s;{}\\])+) | .""",
-    re.VERBOSE | re.DOTALL,
-)
+_TOKEN = r"""(?xs) \s+ | \#[^\n]* | (?P<end>[;{}]) | '(?P<single>(?:[^'\\]|\\.)*)' | "(?P<double>(?:[^"\\]|\\.)*)"
+      | (?P<lua>\w+_by_lua_block\s*\{) | (?P<word>(?:\$\{|\\.|[^\s;{}\\])+) | ."""
+"""As `_VARIABLE`, compiled at first use: most runs read no configuration of nginx."""
 _ESCAPED = {"t": "\t", "r": "\r", "n": "\n"}
 
 
 def _words(text: str) -> Iterator[tuple[str | None, bool]]:
     """nginx's lexer: (word, whether it was quoted); (None, False) where a statement ends. Skips Lua blocks."""
-    at = 0
+    at, tokens = 0, re.compile(_TOKEN)
     while at < len(text):
-        token = _TOKEN.match(text, at)
+        token = tokens.match(text, at)
         assert token is not None  # the last alternative takes any character
         at = token.end()
         if token["lua"]:

@@ -260,7 +260,7 @@ def _parameter_after(sql: str, tokens: list[Token], at: int) -> Token | None:
     after = tokens[at + 1] if at + 1 < len(tokens) else None
     if after is None or after.start != tokens[at].end + 1:
         return None
-    return after if PARAMETER_NAME.fullmatch(sql[after.start : after.end + 1]) else None
+    return after if re.fullmatch(PARAMETER_NAME, sql[after.start : after.end + 1]) else None
 
 
 def _interval_after(sql: str, tokens: list[Token], at: int) -> tuple[str, int] | None:

@@ -140,8 +140,15 @@ class Amendments:
         read again; else 0. The command cannot know it: a window may stay open long after its lateness."""
         if spec.mode != "restate" or not spec.unread_us:
             return 0
-        oldest_us = self._publication.oldest_with_lines()
-        return max(1, oldest_us) if oldest_us is not None and oldest_us < spec.unread_us else 0
+        oldest_us = min(self._open_starts, default=spec.unread_us)
+        return max(1, oldest_us) if oldest_us < spec.unread_us else 0
+
+    @property
+    def _open_starts(self) -> set[Micros]:
+        """The starts of the newest version's windows that have lines and are not final."""
+        version = self._state.schedule[-1].version
+        has_windows = self._state.shape(version).pane_us
+        return self._publication.open_starts(version) if has_windows else {self._state.positions.since_us}
 
     def _is_of_newest(self, spec: JobSpec) -> bool:
         newest = self.spec.changes[-1:]
@@ -247,11 +254,22 @@ class Amendments:
         if not self._is_of_settings and (
             spec.mode == "restate" or (spec.mode == "split" and self._shows_other_rows)
         ):
-            return self._publication.oldest_open(at)
+            return self._oldest_open(at)
         at = self._past_reported(at)
         if spec.mode == "next":
             return next_boundary((self._log.ahead.schedule[-1].plan, spec.versions[-1].plan), at)
         return at
+
+    def _oldest_open(self, now: Micros) -> Micros:
+        """The start of the newest version's oldest window that is not final, or of the present window if there is none."""
+        version = self._state.schedule[-1].version
+        shape = self._state.shape(version)
+        if not shape.pane_us:
+            return self._state.positions.since_us
+        known = self._state.finals.keys() | self._publication.earlier.before
+        behind = [start + shape.slide_us for of, start in known if of == version]
+        low = min(self._open_starts, default=now - now % shape.slide_us)
+        return min(low, max(behind)) if behind else low
 
     @property
     def _shows_other_rows(self) -> bool:

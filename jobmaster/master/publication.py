@@ -515,31 +515,11 @@ class Publication:
             bounds.append(max(self.state.positions.lane.from_us, latest))
         return min(bounds)
 
-    def oldest_open(self, now: Micros) -> Micros:
-        """The start of the newest version's oldest window that is not final, or of the present window if there is none. A window
-        that was final before the log was rebuilt counts as final, even while workers still read it again."""
-        version = self.state.schedule[-1].version
-        shape = self.state.shape(version)
-        if not shape.pane_us:
-            return self.state.positions.since_us
-        known = self.state.finals.keys() | self.earlier.before
-        behind = [start + shape.slide_us for of, start in known if of == version]
-        low = min(self._open_starts(version), default=now - now % shape.slide_us)
-        return min(low, max(behind)) if behind else low
-
-    def oldest_with_lines(self) -> Micros | None:
-        """The start of the newest version's oldest window that is not final and has lines; None if there is none."""
-        version = self.state.schedule[-1].version
-        if not self.state.shape(version).pane_us:
-            return self.state.positions.since_us
-        return min(self._open_starts(version), default=None)
-
-    def _open_starts(self, version: str) -> set[Micros]:
-        return {
-            start
-            for start in self._unsettled.unfinal.get(version, set())
-            if (version, start) not in self.earlier.before
-        }
+    def open_starts(self, version: str) -> set[Micros]:
+        """The starts of the version's windows that have lines and are not final. A window that was final before the log was
+        rebuilt counts as final, even while workers still read it again."""
+        unfinal = self._unsettled.unfinal.get(version, set())
+        return {start for start in unfinal if (version, start) not in self.earlier.before}
 
     def check(self) -> None:
         """Raise AssertionError unless the invariants hold."""

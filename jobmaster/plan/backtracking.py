@@ -16,7 +16,6 @@ import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from importlib import import_module
-from string import ascii_letters
 from typing import Any, NamedTuple
 
 POSITIONS_MAX = 4_000
@@ -36,7 +35,7 @@ TOO_LARGE = "counted repeats that are too large; use * or +"
 CATEGORIES = {
     "DIGIT": "0123456789",
     "SPACE": " \t\n\r\f\v",
-    "WORD": f"{ascii_letters}0123456789_",
+    "WORD": "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_",
 }
 
 

@@ -51,7 +51,7 @@ PANES_MAX = 10_000
 PARAMETERS_MAX = 64
 VALUE_CHARS_MAX = 4_096
 """Characters of a parameter's value."""
-PARAMETER_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]{0,63}")
+PARAMETER_NAME = "[A-Za-z_][A-Za-z0-9_]{0,63}"
 
 _INT64 = 2**63
 _REDUCES = {
@@ -247,7 +247,7 @@ class _Walk:
         return ""
 
     def _parameter(self, node: Literal) -> str:
-        if not PARAMETER_NAME.fullmatch(node.parameter):
+        if not re.fullmatch(PARAMETER_NAME, node.parameter):
             return f"{node.parameter[:40]!r} is no name of a parameter"
         if node.value is None or (isinstance(node.value, str) and len(node.value) > VALUE_CHARS_MAX):
             return f"the parameter {node.parameter} has no value, or one of more than {VALUE_CHARS_MAX:,} characters"

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -28,6 +27,9 @@ from elf.jobmaster.windows._order import join_texts, sorted_index
 from elf.jobmaster.windows.best import winners
 from elf.jobmaster.windows.lanes import group_ops, is_valued, lane_starts
 from elf.jobmaster.windows.panes import Piece
+
+if TYPE_CHECKING:
+    from fractions import Fraction
 
 
 class Finished(msgspec.Struct):
@@ -216,10 +218,12 @@ class Finisher:
     def _variance(
         self, aggregate: Aggregate, counts: NDArray[np.int64], totals: Sequence[int], squares: Sequence[int]
     ) -> Vector:
+        from elf.cbt.exact import variance  # late, as all rational numbers: few queries need them
+
         unit, function = 10**aggregate.input_type.scale, aggregate.function
         kind = {"sample": "samp" in function, "root": "stddev" in function}
         sums = zip(counts.tolist(), totals, squares, strict=True)
-        return from_list(DOUBLE, [aggregates.variance(*each, unit=unit, **kind) for each in sums])
+        return from_list(DOUBLE, [variance(*each, unit=unit, **kind) for each in sums])
 
     def _percentile(self, aggregate: Aggregate, groups: Rows, members: Members) -> Vector:
         counts = self._lane(groups, aggregate.accumulators[0])
@@ -232,6 +236,8 @@ class Finisher:
             # NaN sorts as the greatest value of a group, but does not bound the others.
             low, high = np.where(np.isnan(low), -np.inf, low), np.where(np.isnan(high), np.inf, high)
         one = SqlType(aggregate.input_type.kind, aggregate.input_type.precision, aggregate.input_type.scale)
+        from fractions import Fraction
+
         columns = []
         for text in aggregate.fractions:
             values = members.quantiles(Fraction(text), integer=not is_double)
@@ -288,10 +294,12 @@ class Members:
 
     def exact_values(self) -> list[Fraction | float]:
         """The exact sum of each group; a float where it is not finite."""
+        from elf.cbt.exact import exact_value
+
         bins = self.numbers().tolist()
         totals = aggregates.wide_total(self.rows.lanes[0].view(np.uint64), self.rows.lanes[1])
         bounds = self.bounds.tolist()
-        return [aggregates.exact_value(bins[a:b], totals[a:b]) for a, b in itertools.pairwise(bounds)]
+        return [exact_value(bins[a:b], totals[a:b]) for a, b in itertools.pairwise(bounds)]
 
     def quantiles(self, fraction: Fraction, *, integer: bool) -> NDArray[Any]:
         """For every group, the representative of the bucket with the nearest rank; 0 for a group without members."""
@@ -347,12 +355,14 @@ def _of_doubles(
     exact: Sequence[Sequence[Fraction | float]],
     valid: NDArray[np.bool_],
 ) -> Vector:
+    from elf.cbt.exact import rounded, variance_of_doubles
+
     if function in ("sum", "avg"):
-        sums = np.array([aggregates.rounded(value) for value in exact[0]], dtype=np.float64)
+        sums = np.array([rounded(value) for value in exact[0]], dtype=np.float64)
         return _masked(DOUBLE, sums if function == "sum" else sums / np.maximum(counts, 1), valid)
     kind = {"sample": "samp" in function, "root": "stddev" in function}
     groups = zip(counts.tolist(), *exact, strict=True)
-    return from_list(DOUBLE, [aggregates.variance_of_doubles(*each, **kind) for each in groups])
+    return from_list(DOUBLE, [variance_of_doubles(*each, **kind) for each in groups])
 
 
 def _greatest(values: NDArray[np.int64]) -> int:

@@ -41,12 +41,12 @@ def _collect_again(every: int) -> None:
 
 
 def _command(argv: list[str]) -> object:
-    from elf.agent.commands import agent_line
+    if argv[:1] == ["agent"]:
+        from elf.agent.commands import agent_line
 
-    line = agent_line.read(argv)
-    if line is not None:
-        _collect_again(20_000)
-        return agent_line.serve(line)
+        if (line := agent_line.read(argv)) is not None:
+            _collect_again(20_000)
+            return agent_line.serve(line)
     from elf.agent.commands import run_line
 
     given = run_line.read(argv)

@@ -19,7 +19,7 @@ from elf.agent.formats.products.catalogue import TABLES
 from elf.errors import FormatError
 
 SYSTEM = Path("/etc/elf/formats.toml")
-_NAME = re.compile(r"[A-Za-z][\w-]*")
+_NAME = r"[A-Za-z][\w-]*"
 
 
 def places() -> tuple[Path, ...]:
@@ -43,7 +43,7 @@ def own_tables() -> dict[str, tuple[Path, Mapping[str, Any]]]:
 
 def own_format(name: str) -> Format | None:
     """The user's format of this name, or None. Raises FormatError for a table that cannot be read."""
-    if not _NAME.fullmatch(name):
+    if not re.fullmatch(_NAME, name):
         return None
     found = own_tables().get(name)
     return None if found is None else read_own(*found, name)
@@ -63,7 +63,7 @@ def from_file(path: str, name: str) -> Format:
 
 def read_own(path: Path, table: object, name: str) -> Format:
     """The field plan of a user's table. Raises FormatError, naming its file."""
-    if not _NAME.fullmatch(name):
+    if not re.fullmatch(_NAME, name):
         raise FormatError(f"{path}: [format.{name}]: expected a name of letters, digits, _ and -")
     if name in PRESETS or name in TABLES:
         raise FormatError(f"{path}: [format.{name}]: ELF has a format of this name; choose another")
