@@ -51,11 +51,11 @@ class Every(msgspec.Struct, frozen=True):
     us: int
     zone: str = "UTC"
 
-    def offsets(self, span: Span) -> Offsets:
-        """Those of the calendar that the windows follow, within `span` and a window around it."""
+    def offsets(self, span: Span, around: int = 0) -> Offsets:
+        """Those of the calendar that the windows follow, within `span` and so long before and after it."""
         if self.zone == "UTC" or self.us % DAY_US:
             return [(span[0], 0)]
-        return zone_named(self.zone).offsets(span[0] - self.us, span[1] + self.us)
+        return zone_named(self.zone).offsets(span[0] - around, span[1] + around)
 
     def misfit(self, pane_us: int, span: Span) -> str | None:
         """Why panes of this length do not make up such windows in `span`; None if they do."""

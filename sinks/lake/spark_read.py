@@ -247,7 +247,7 @@ def with_windows(frame: DataFrame, stored: Stored, every: Every | None) -> DataF
         return frame.selectExpr("*", f"{none} AS {START}", f"{none} AS {END}")
     start, offsets = "unix_micros(_pane_start)", [(0, 0)]
     if every is not None:
-        offsets = every.offsets(stored.span)
+        offsets = every.offsets(stored.span, every.us + DAY_US)  # bounds of windows may be outside
         local = local_sql(start, offsets)
         size, starts = every.us, f"{local} - pmod({local}, {every.us}L)"
     elif window["slide_us"] == window["size_us"]:
