@@ -26,7 +26,5 @@ def report_command(
     if params and sql is None:
         raise UsageError("--param: only a query of --sql has parameters")
     zone = checked_timezone(display_timezone, "--display-timezone")
-    if zone != "UTC" and form.startswith("html"):
-        raise UsageError("--display-timezone: the days and hours of a page are those of UTC; leave it out")
     show_in(zone)
     report(lake, sql=sql, params=values_of(params), every=every, master=master, output=form, timezone=zone)

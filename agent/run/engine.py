@@ -309,10 +309,17 @@ def compile_plan(options: RunOptions, schema: Mapping[str, SqlType]) -> Plan | R
 
 def check_lakes(plan: Plan | RowPlan, sinks: Sequence[Sink]) -> None:
     """Raises UsageError for a lake that would get days of a time zone."""
-    if isinstance(plan, RowPlan) or plan.window is None:
+    if isinstance(plan, RowPlan) or plan.window is None or not (zone := plan.window.zone):
         return
-    if plan.window.zone and any(sink.wants_state for sink in sinks):
-        raise UsageError("--display-timezone: a lake has windows of days in UTC; leave it out, or the lake")
+    if any(sink.wants_state for sink in sinks):
+        from elf.sinks.lake.every import finest_us, words
+
+        now_us, days = time.time_ns() // 1_000, plan.window.slide_us // DAY_US
+        panes = words(finest_us(zone, (now_us, now_us)))
+        raise UsageError(
+            f"--display-timezone: a lake keeps windows of UTC; run the query with window(time, '{panes}'), "
+            f"then elf report LAKE --every {days}d --display-timezone {zone} has days of {zone}"
+        )
 
 
 def deliver(

@@ -36,6 +36,13 @@ class Zone:
     def local_of(self, time_us: int) -> int:
         return int(self.local(np.array([time_us]))[0])
 
+    def offsets(self, low: int, high: int) -> list[tuple[int, int]]:
+        """(since, microseconds east of UTC) of each offset between these times, in order. The first one holds at `low`."""
+        self._know(low, high)
+        first, last = np.searchsorted(self._changes, (low, high), side="right")
+        since = [low, *self._changes[first:last].tolist()]
+        return list(zip(since, self._offsets[first : last + 1].tolist(), strict=True))
+
     def utc_of(self, local_us: int) -> int:
         """The first moment at which the local calendar has reached this time: also of a time that is skipped."""
         near = self.local(np.array([local_us - DAY_US, local_us + DAY_US]))

@@ -47,6 +47,12 @@ def moment(us: int) -> datetime | None:
         return None
 
 
+def local(us: int) -> int:
+    """Microseconds since 1970 as those of the calendar in the zone shown."""
+    at = moment(us)
+    return us if at is None else us + (at.utcoffset() or timedelta()) // timedelta(microseconds=1)
+
+
 def iso(us: int) -> str:
     """ISO 8601 in the zone shown, with 'Z' for UTC, and a fraction of six digits unless it is 0."""
     at = moment(us)

@@ -12,6 +12,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
@@ -20,20 +21,14 @@ import msgspec
 
 from elf.errors import ElfError, UsageError
 from elf.jobmaster.plan.spark_sql import identifier
+from elf.jobmaster.values.zones import DAY_US
 from elf.sinks.lake import layout
+from elf.sinks.lake.every import Every, Span, local_sql, utc_sql
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-SECOND_US = 1_000_000
-UNITS_US = {
-    "s": SECOND_US,
-    "m": 60 * SECOND_US,
-    "h": layout.HOUR_US,
-    "d": 24 * layout.HOUR_US,
-    "w": 168 * layout.HOUR_US,
-}
-
+EPOCH_DAY = date(1970, 1, 1).toordinal()
 START, END = "`#window_start`", "`#window_end`"
 PANE_COLUMNS = (
     "_pane_start timestamp, _pane_end timestamp, _status string, _revision_epoch bigint, _revision_node string, "
@@ -44,7 +39,8 @@ PANE_COLUMNS = (
 
 
 class Stored(msgspec.Struct, frozen=True):
-    """One version of a job in the lake. columns: [{name, type, role, stored}]. recipe: from the metadata of its files."""
+    """One version of a job in the lake. columns: [{name, type, role, stored}]. recipe: from the metadata of its files. span: the
+    days of its folders."""
 
     job: str
     version: str
@@ -52,6 +48,7 @@ class Stored(msgspec.Struct, frozen=True):
     newest: str  # the folder of its last hour, by which versions are ordered
     columns: list[dict[str, str]]
     recipe: dict[str, Any]
+    span: Span = (0, 0)
 
     @property
     def keys(self) -> list[dict[str, str]]:
@@ -66,15 +63,11 @@ class Stored(msgspec.Struct, frozen=True):
         found: int | None = self.recipe["pane_us"]
         return found
 
-
-def interval_us(text: str) -> int:
-    """`1h`, `15m`, `1d` in microseconds. Raises UsageError."""
-    found = re.fullmatch(r"\s*([1-9]\d{0,5})\s*([smhdw])\s*", text)
-    if found is None:
-        raise UsageError(
-            f"--every {text!r} is not an interval; give a number and s, m, h, d or w, such as 15m, 1h or 1d"
-        )
-    return int(found[1]) * UNITS_US[found[2]]
+    def misfit(self, every: Every) -> str | None:
+        """Why such windows do not consist of whole panes of this version; None if they do."""
+        if self.pane_us is None:
+            return "its query has no windows to merge into longer ones"
+        return every.misfit(self.pane_us, self.span)
 
 
 # What is stored.
@@ -122,8 +115,9 @@ def _names(spark: SparkSession, parent: str) -> list[str]:
 
 def _stored(spark: SparkSession, job: str, version: str) -> Stored | None:
     """A version, from the metadata of its newest file; None for a version without files."""
-    for date in reversed(_folders(spark, version, "date=")):
-        for hour in reversed(_folders(spark, date, "hour=")):
+    days = _folders(spark, version, "date=")
+    for day in reversed(days):
+        for hour in reversed(_folders(spark, day, "hour=")):
             files = [name for name in _names(spark, hour) if layout.parse(Path(name))]
             if files:
                 about = _about(spark, f"{hour}/{files[-1]}")
@@ -134,8 +128,19 @@ def _stored(spark: SparkSession, job: str, version: str) -> Stored | None:
                     hour[len(version) :],
                     about["columns"],
                     about["recipe"],
+                    _span(days, about["recipe"]["pane_us"]),
                 )
     return None
+
+
+def _span(folders: Iterable[str], pane_us: int | None) -> Span:
+    """From the first day of these folders to the end of the last pane that may be in them."""
+    names = [folder.rpartition("/date=")[2] for folder in folders]
+    days = [date(*map(int, name.split("-"))).toordinal() for name in names if name[0].isdigit()]
+    if pane_us is None or not days:
+        return (0, 0)
+    first, last = ((day - EPOCH_DAY) * DAY_US for day in (min(days), max(days)))
+    return first, last + DAY_US + pane_us
 
 
 def _about(spark: SparkSession, file: str) -> dict[str, Any]:
@@ -234,20 +239,17 @@ def merge_sql(column: dict[str, str]) -> str | None:
     return template and template.format(name)
 
 
-def every_fits(stored: Stored, every_us: int) -> bool:
-    """Whether windows of this length consist of whole panes."""
-    return stored.pane_us is not None and every_us % stored.pane_us == 0
-
-
-def with_windows(frame: DataFrame, stored: Stored, every_us: int | None) -> DataFrame:
-    """Rows with `#window_start` and `#window_end`: windows of `every_us`, or the job's own, of which a pane may have several."""
+def with_windows(frame: DataFrame, stored: Stored, every: Every | None) -> DataFrame:
+    """Rows with `#window_start` and `#window_end`: such windows, or the job's own, of which a pane may have several."""
     window = stored.recipe["window"]
     if window is None:
         none = "CAST(NULL AS timestamp)"
         return frame.selectExpr("*", f"{none} AS {START}", f"{none} AS {END}")
-    start = "unix_micros(_pane_start)"
-    if every_us is not None:
-        size, starts = every_us, f"{start} - pmod({start}, {every_us}L)"
+    start, offsets = "unix_micros(_pane_start)", [(0, 0)]
+    if every is not None:
+        offsets = every.offsets(stored.span, every.us + DAY_US)  # bounds of windows may be outside
+        local = local_sql(start, offsets)
+        size, starts = every.us, f"{local} - pmod({local}, {every.us}L)"
     elif window["slide_us"] == window["size_us"]:
         size, starts = window["size_us"], start
     else:
@@ -256,8 +258,9 @@ def with_windows(frame: DataFrame, stored: Stored, every_us: int | None) -> Data
         first = f"{low} + pmod(- ({low}), {slide}L)"
         starts = f"explode(sequence({first}, {start} - pmod({start}, {slide}L), {slide}L))"
     frame = frame.selectExpr("*", f"{starts} AS `#start`")
-    ends = f"timestamp_micros(`#start` + {size}L) AS {END}"
-    return frame.selectExpr("*", f"timestamp_micros(`#start`) AS {START}", ends).drop("#start")
+    bounds = (utc_sql(local, offsets) for local in ("`#start`", f"(`#start` + {size}L)"))
+    both = (f"timestamp_micros({sql}) AS {name}" for sql, name in zip(bounds, (START, END), strict=True))
+    return frame.selectExpr("*", *both).drop("#start")
 
 
 def merged(frame: DataFrame, by: Sequence[str], columns: Iterable[dict[str, str]]) -> DataFrame:
@@ -270,11 +273,11 @@ def merged(frame: DataFrame, by: Sequence[str], columns: Iterable[dict[str, str]
     return groups.agg(*(sums or [f.count(f.lit(1)).alias("#rows")]))
 
 
-def group_by_job(frame: DataFrame, stored: Stored, every_us: int | None) -> DataFrame:
-    """The job's groups in each window, its own or one of `every_us`, with all state that can be merged."""
-    rows = with_windows(frame, stored, every_us)
+def group_by_job(frame: DataFrame, stored: Stored, every: Every | None) -> DataFrame:
+    """The job's groups in each window, its own or one of `every`, with all state that can be merged."""
+    rows = with_windows(frame, stored, every)
     window = stored.recipe["window"]
-    if every_us is None and window and window["slide_us"] == window["size_us"]:
+    if every is None and window and window["slide_us"] == window["size_us"]:
         return rows.where("NOT _empty")
     return merged(rows, [START, END, *(f"`#k{i}`" for i in range(len(stored.keys)))], stored.states)
 

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from elf.jobmaster.plan.spark_sql import identifier
+from elf.jobmaster.values.zones import DAY_US
 from elf.sinks.lake import layout
-from elf.sinks.lake.spark_read import START, Stored, every_fits, merged, with_windows
+from elf.sinks.lake.every import Every
+from elf.sinks.lake.spark_read import START, Stored, merged, with_windows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-DAY_US = 24 * layout.HOUR_US
 TOP_PATHS = 20
 SHORT_US = 3 * layout.HOUR_US
 """Lakes that span less than this are not reported by hour and day: charts would have one or two bars."""
@@ -119,19 +120,20 @@ def key_index(stored: Stored, column: str) -> int | None:
     return sources.index(column) if column in sources else None
 
 
-def can_answer(report: Report, stored: Stored) -> bool:
-    """Whether this version of a job has the measures and the key that the report needs."""
+def can_answer(report: Report, stored: Stored, zone: str) -> bool:
+    """Whether this version of a job has the measures, the key and the panes that the report needs."""
     return (
         not stored.recipe["filtered"]
-        and (report.every_us is None or every_fits(stored, report.every_us))
+        and (report.every_us is None or stored.misfit(Every(report.every_us, zone)) is None)
         and (report.key is None or key_index(stored, report.key) is not None)
         and all(measure(stored, needed) for needed in report.needs)
     )
 
 
-def chosen(report: Report, versions: Sequence[Stored]) -> list[Stored]:
-    """The versions that can answer the report, of one job: that with the fewest keys (the least to read), then the first name."""
-    able = [stored for stored in versions if can_answer(report, stored)]
+def chosen(report: Report, versions: Sequence[Stored], zone: str) -> list[Stored]:
+    """The versions that can answer the report, with days of `zone`; of one job: that with the fewest keys (the least to read), of
+    these the first by name."""
+    able = [stored for stored in versions if can_answer(report, stored, zone)]
     if not able:
         return []
     best = min(able, key=lambda s: (len(s.keys), s.job))
@@ -145,7 +147,7 @@ def in_steps(report: Report, versions: Sequence[Stored], start: int, end: int) -
     `POINTS_MIN` points, else the shortest that consists of whole panes; its column `hour` becomes `time`. A report by day would
     have one point: returns None.
     """
-    steps = [step for step in STEPS if all(every_fits(stored, step[0]) for stored in versions)]
+    steps = [step for step in STEPS if not any(stored.misfit(Every(step[0])) for stored in versions)]
     if report.every_us is None or end - start >= SHORT_US or not steps:
         return report
     if report.every_us == DAY_US:
@@ -165,9 +167,9 @@ def in_steps(report: Report, versions: Sequence[Stored], start: int, end: int) -
     )
 
 
-def frame(report: Report, parts: Iterable[tuple[Stored, DataFrame]]) -> DataFrame:
+def frame(report: Report, parts: Iterable[tuple[Stored, DataFrame]], zone: str) -> DataFrame:
     """The report's rows, from the panes of the versions that `chosen` gave."""
-    rows = reduce(lambda a, b: a.unionByName(b), [_measures(report, *part) for part in parts])
+    rows = reduce(lambda a, b: a.unionByName(b), [_measures(report, *part, zone) for part in parts])
     sums = [f"sum({needed}) AS {needed}" for needed in report.needs]
     from pyspark.sql import functions as f
 
@@ -183,14 +185,14 @@ def _ordering(item: str) -> Any:
     return f.desc(name) if direction == "DESC" else f.asc(name)
 
 
-def _measures(report: Report, stored: Stored, panes: DataFrame) -> DataFrame:
+def _measures(report: Report, stored: Stored, panes: DataFrame, zone: str) -> DataFrame:
     """`start`, `key`, and the measures of one version, merged."""
     index = key_index(stored, report.key) if report.key else None
     key = f"`#k{index}`" if index is not None else "CAST(NULL AS string)"
     found = {needed: measure(stored, needed) or {} for needed in report.needs}
     columns = {name for aggregate in found.values() for name in aggregate["columns"]}
     states = [column for column in stored.states if column["name"] in columns]
-    rows = with_windows(panes, stored, report.every_us) if report.every_us else panes
+    rows = with_windows(panes, stored, Every(report.every_us, zone)) if report.every_us else panes
     start = START if report.every_us else "CAST(NULL AS timestamp)"
     groups = merged(rows, [f"{start} AS start", f"{key} AS key"], states)
     return groups.selectExpr("start", "key", *(f"{a['sql']} AS {identifier(n)}" for n, a in found.items()))

@@ -12,7 +12,7 @@ from math import ceil, floor, log2, log10
 
 import msgspec
 
-from elf.sinks.console.cells import EPOCH
+from elf.sinks.console.cells import EPOCH, is_utc, iso, local
 from elf.sinks.console.cells import escape as printable
 
 WIDTH, HEIGHT = 960, 280
@@ -76,8 +76,10 @@ def over_time(
 ) -> str:
     """Columns (stacked where there are several series) or lines over time. `times`: ascending microseconds, `step_us` apart.
 
-    Times without a value stay empty.
+    Times without a value stay empty. Days of the zone shown are equally wide, though some have 23 or 25 hours.
     """
+    if step_us == _DAY_US:
+        times = [local(at) // _DAY_US * _DAY_US for at in times]
     first = max(times[0], times[-1] - (COLUMNS_MAX - 1) * step_us)
     count = (times[-1] - first) // step_us + 1
     slots = {at: (at - first) // step_us for at in times if at >= first}
@@ -186,12 +188,13 @@ def _x_axis(first: int, step_us: int, count: int, wide: float) -> str:
     parts, dated = [], False
     for slot in range(count):
         at = first + slot * step_us
-        if at % label_us == 0 or count == 1:
+        shown = at if step_us == _DAY_US else local(at)
+        if shown % label_us < step_us or count == 1:
             x = LEFT + (slot + 0.5) * wide
-            when = moment(at)
+            when = moment(shown)
             text = _clock(when, step_us) if step_us < _DAY_US else f"{when:%d %b}"
             parts.append(f'<text x="{x:.1f}" y="{HEIGHT - BOTTOM + 18}" class="axis mid">{text}</text>')
-            if step_us < _DAY_US and (not dated or at % _DAY_US == 0):
+            if step_us < _DAY_US and (not dated or shown % _DAY_US < step_us):
                 dated = True
                 text = f"{when:%d %b %Y}"
                 parts.append(
@@ -201,8 +204,10 @@ def _x_axis(first: int, step_us: int, count: int, wide: float) -> str:
 
 
 def _when(at: int, step_us: int) -> str:
-    when = moment(at)
-    return f"{when:%Y-%m-%d}" + (f" {_clock(when, step_us)}" if step_us < _DAY_US else "")
+    if step_us == _DAY_US:
+        return f"{moment(at):%Y-%m-%d}"
+    when = moment(local(at))
+    return f"{when:%Y-%m-%d} {_clock(when, step_us)}" + ("" if is_utc() else f" {iso(at)[-6:]}")
 
 
 def _clock(when: datetime, step_us: int) -> str:

@@ -73,10 +73,10 @@ def _write_table(section: Section, stdout: BinaryIO, *, titled: bool) -> None:
     stdout.flush()
 
 
-def write_html(target: str, lake: str, sections: Iterable[Section], notes: list[str]) -> None:
+def write_html(target: str, subtitle: str, sections: Iterable[Section], notes: list[str]) -> None:
     """Write one HTML file, whole or not at all. `notes` may grow while the sections are made. Raises UsageError if it fails."""
     held = [_held(section) for section in sections]
-    text = page("Web traffic report", lake, _cards(held), held, notes)
+    text = page("Web traffic report", subtitle, _cards(held), held, notes)
     path = Path(target)
     try:
         fd, unfinished = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.")

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any, BinaryIO
 
 from elf.errors import ElfError, UsageError
 from elf.jobmaster.plan.parameters import own_value
 from elf.jobmaster.plan.spark_sql import identifier
+from elf.jobmaster.values.zones import DAY_US
 from elf.jobmaster.windows.result import COUNTERS, ColumnInfo
 from elf.sinks.lake import spark_read
+from elf.sinks.lake.every import Every, interval_us
 from elf.sinks.lake.spark_read import Stored
 from elf.sinks.report import builtin
 from elf.sinks.report.output import html_file, write, write_html
@@ -36,19 +38,20 @@ def report(
     """Write a report of the lake at `lake` (a folder, or any URL that Spark reads) to `stdout`, or to an HTML file.
 
     sql: the user's own, over one view per job; params: the values of its parameters (`:name`). every: a length such as "1h": each
-    job's result in windows of that length. timezone: of the functions of `sql` that have days and hours.
+    job's result in windows of that length. timezone: whose days windows of days are, and of the functions of `sql` that have days
+    and hours.
     Without both: the built-in reports. `notices` (stderr) gets a line for each report that is left out.
     Raises UsageError (a wrong argument, an empty lake, an unknown job, a column that cannot be merged, no job that --every
     can merge), ElfError (no Spark).
     """
-    every_us = spark_read.interval_us(every) if every is not None else None
+    longer = Every(interval_us(every), timezone) if every is not None else None
     target = html_file(output)
     from elf.sinks.report.spark import session
 
     spark = session(master, "elf report")
     said = notices or sys.stderr
     with one_line_errors():
-        run = Run(spark, lake, every_us, lambda text: print(f"elf: {text}", file=said))
+        run = Run(spark, lake, longer, timezone, lambda text: print(f"elf: {text}", file=said))
         spark.conf.set("spark.sql.session.timeZone", timezone if sql is not None else "UTC")
         if sql is not None:
             sections = iter([run.of_sql(sql, params or {})])
@@ -57,7 +60,7 @@ def report(
         else:
             sections = run.of_lake()
         if target is not None:
-            write_html(target, lake, sections, run.notes)
+            write_html(target, f"{lake}, times of {timezone}", sections, run.notes)
         else:
             write(sections, output, stdout or sys.stdout.buffer, single=sql is not None)
 
@@ -77,15 +80,16 @@ def one_line_errors() -> Iterator[None]:
 
 
 class Run:
-    """One report: the session, the stored jobs, and the notices. `say` prints one line."""
+    """One report: the session, the stored jobs, and the notices. zone: of days. `say` prints one line."""
 
     def __init__(
-        self, spark: SparkSession, lake: str, every_us: int | None, say: Callable[[str], None]
+        self, spark: SparkSession, lake: str, every: Every | None, zone: str, say: Callable[[str], None]
     ) -> None:
-        self.spark, self.lake, self.every_us, self._say = spark, lake, every_us, say
+        self.spark, self.lake, self.every, self.zone, self._say = spark, lake, every, zone, say
         self.stored = spark_read.stored_jobs(spark, lake)
         self.notes: list[str] = []
         self._panes: dict[tuple[str, str], DataFrame] = {}
+        self._misfits: dict[str, str] = {}
         self._counted: dict[tuple[str, str], tuple[Any, ...]] = {}
 
     def note(self, text: str) -> None:
@@ -104,15 +108,18 @@ class Run:
     def of_sql(self, sql: str, params: Mapping[str, str]) -> Section:
         """The user's SQL, with a temporary view for each job."""
         for job in sorted({stored.job for stored in self.stored}):
-            self._view(job).createOrReplaceTempView(identifier(job))
+            if (view := self._view(job)) is not None:
+                view.createOrReplaceTempView(identifier(job))
+            else:
+                self.spark.catalog.dropTempView(job)  # an earlier report's of this session
         values = {name: own_value(text) for name, text in params.items()}
         return self._asked(lambda: section("sql", "SQL", self.spark.sql(sql, args=values)))
 
     def of_jobs(self) -> Iterator[Section]:
-        """The result of each version of each job, in windows of `every_us`."""
+        """The result of each version of each job, in windows of `every`."""
         for stored in self.stored:
             if self._can_merge(stored):
-                groups = spark_read.group_by_job(self.panes(stored), stored, self.every_us)
+                groups = spark_read.group_by_job(self.panes(stored), stored, self.every)
                 yield section(
                     stored.job, f"{stored.job} ({stored.version})", spark_read.results(groups, stored)
                 )
@@ -134,7 +141,7 @@ class Run:
         for source in sorted({stored.recipe["source"] for stored in self.stored}):
             for each in builtin.REPORTS:
                 yield from self._builtin(each, source)
-        if self.every_us is not None:
+        if self.every is not None:
             yield from self.of_jobs()
         yield self.holdings()
 
@@ -172,11 +179,10 @@ class Run:
         return tuple(row or ())
 
     def _builtin(self, each: builtin.Report, source: str) -> Iterator[Section]:
-        versions = builtin.chosen(each, [s for s in self.stored if s.recipe["source"] == source])
+        of_source = [s for s in self.stored if s.recipe["source"] == source]
+        versions = builtin.chosen(each, of_source, self.zone)
         if not versions:
-            self.note(
-                f"no stored job of {source} can answer {each.title!r}; a job with this query could: {each.would}"
-            )
+            self.note(self._unanswered(each, of_source, source))
             return
         if each.every_us is not None:
             counted = [counters for stored in versions if (counters := self._counters(stored))[0]]
@@ -188,27 +194,30 @@ class Run:
                 return
             each = stepped
         several = len({stored.recipe["source"] for stored in self.stored}) > 1
-        frame = builtin.frame(each, [(stored, self.panes(stored)) for stored in versions])
+        frame = builtin.frame(each, [(stored, self.panes(stored)) for stored in versions], self.zone)
         yield section(
             each.name,
             f"{each.title} of {source}" if several else each.title,
             frame,
             each.chart,
             f"From job {versions[0].job}.",
-            each.every_us or builtin.DAY_US,
+            each.every_us or DAY_US,
+        )
+
+    def _unanswered(self, each: builtin.Report, versions: Sequence[Stored], source: str) -> str:
+        """Why no version can answer the report: most have other keys; some have only panes that are too long for the zone."""
+        for stored in builtin.chosen(each, versions, "UTC"):
+            return f"{each.title} left out: job {stored.job}: {stored.misfit(Every(DAY_US, self.zone))}"
+        return (
+            f"no stored job of {source} can answer {each.title!r}; a job with this query could: {each.would}"
         )
 
     # Which versions can be merged.
 
     def _can_merge(self, stored: Stored) -> bool:
-        recipe, every_us = stored.recipe, self.every_us or 0
-        if stored.pane_us is None:
-            self.note(f"job {stored.job} left out: its query has no windows to merge into longer ones")
-        elif not spark_read.every_fits(stored, every_us):
-            seconds = stored.pane_us / spark_read.SECOND_US
-            self.note(
-                f"job {stored.job} left out: --every must be a multiple of {seconds:g} s, the length of its panes"
-            )
+        recipe = stored.recipe
+        if self.every is not None and (misfit := stored.misfit(self.every)) is not None:
+            self.note(f"job {stored.job} left out: {misfit}")
         elif recipe["refused"]:
             self.note(f"job {stored.job} left out: {recipe['refused']}")
         elif not any(output["sql"] for output in recipe["outputs"]):
@@ -220,9 +229,13 @@ class Run:
             return True
         return False
 
-    def _view(self, job: str) -> DataFrame:
-        """The view of a job: all versions that have the same columns and types as the newest."""
+    def _view(self, job: str) -> DataFrame | None:
+        """The view of a job: all versions that have the same columns and types as the newest. None if `every` does not fit."""
         versions = [stored for stored in self.stored if stored.job == job]
+        for stored in versions:
+            if self.every is not None and stored.pane_us and (misfit := stored.misfit(self.every)):
+                self._misfits[identifier(job).lower()] = f"job {job}: {misfit}"
+                return None
         frames = [self._version_view(stored) for stored in reversed(versions)]
         alike = [frame for frame in frames if frame.dtypes == frames[0].dtypes]
         if len(alike) < len(frames):
@@ -234,15 +247,8 @@ class Run:
         return view
 
     def _version_view(self, stored: Stored) -> DataFrame:
-        every_us = self.every_us
-        if every_us is not None and not spark_read.every_fits(stored, every_us):
-            if stored.pane_us is not None:
-                seconds = stored.pane_us / spark_read.SECOND_US
-                raise UsageError(
-                    f"job {stored.job}: --every must be a multiple of {seconds:g} s, the length of its panes"
-                )
-            every_us = None
-        groups = spark_read.group_by_job(self.panes(stored), stored, every_us)
+        every = self.every if stored.pane_us is not None else None
+        groups = spark_read.group_by_job(self.panes(stored), stored, every)
         return spark_read.view(groups, stored)
 
     def _asked(self, query: Callable[[], Section]) -> Section:
@@ -260,6 +266,8 @@ class Run:
         condition = error.getCondition() or ""
         parameters = error.getMessageParameters() or {}
         if condition.startswith("TABLE_OR_VIEW_NOT_FOUND"):
+            if misfit := self._misfits.get(parameters.get("relationName", "").lower()):
+                return misfit
             jobs = ", ".join(sorted({stored.job for stored in self.stored}))
             return f"--sql: no job {parameters.get('relationName', '')} in the lake; its jobs are {jobs}"
         if condition.startswith("UNRESOLVED_COLUMN"):

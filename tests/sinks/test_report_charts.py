@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
 from xml.etree import ElementTree
 
 import pytest
@@ -10,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elf.jobmaster.windows.result import ColumnInfo
+from elf.sinks.console.cells import show_in
 from elf.sinks.report import charts
 from elf.sinks.report.charts import Series
 from elf.sinks.report.output import html_file
@@ -68,6 +71,37 @@ def test_columns_stand_at_their_hours_and_gaps_stay_empty() -> None:
     heights = [float(rect.get("height", "")) for rect in rects]
     assert heights[2] == pytest.approx(4 * heights[0], rel=1e-3)
     assert rects[2].find("title").text == "2026-09-21 04:00  requests: 4"  # type: ignore[union-attr]
+
+
+@pytest.fixture
+def berlin() -> Iterator[None]:
+    show_in("Europe/Berlin")
+    yield
+    show_in("UTC")
+
+
+def test_days_of_a_zone_are_equally_wide(berlin: None) -> None:
+    """The middle one of these days has 25 hours."""
+    midnight = int(datetime(2015, 10, 23, 22, tzinfo=UTC).timestamp()) * 1_000_000
+    times = [midnight, midnight + 24 * HOUR, midnight + 49 * HOUR]
+    svg = parsed(charts.over_time(times, 24 * HOUR, [Series("requests", "main", [1, 2, 4])], charts.compact))
+    left = [float(rect.get("x", "")) for rect in svg.findall("rect")]
+    assert left[2] - left[1] == pytest.approx(left[1] - left[0], abs=0.2)
+    hints = [rect.findtext("title") for rect in svg.findall("rect")]
+    assert hints == ["2015-10-24  requests: 1", "2015-10-25  requests: 2", "2015-10-26  requests: 4"]
+    assert [text.text for text in svg.findall("text[@class='axis mid']")] == ["24 Oct", "25 Oct", "26 Oct"]
+
+
+def test_hours_of_a_zone_have_its_clock_and_offset(berlin: None) -> None:
+    """The hour that autumn repeats has two columns."""
+    first = int(datetime(2015, 10, 24, 22, tzinfo=UTC).timestamp()) * 1_000_000
+    times = [first + n * HOUR for n in range(5)]
+    svg = parsed(charts.over_time(times, HOUR, [Series("requests", "main", [1] * 5)], charts.compact))
+    hints = [str(rect.findtext("title"))[11:23] for rect in svg.findall("rect")]
+    assert hints == ["00:00 +02:00", "01:00 +02:00", "02:00 +02:00", "02:00 +01:00", "03:00 +01:00"]
+    labels = [text.text for text in svg.findall("text[@class='axis mid']")]
+    assert labels == ["00:00", "01:00", "02:00", "02:00", "03:00"]
+    assert [text.text for text in svg.findall("text[@class='axis mid day']")] == ["25 Oct 2015"]
 
 
 def test_stacked_columns_stand_on_each_other() -> None:

@@ -123,8 +123,13 @@ def test_only_windows_of_whole_days_follow_the_calendar_and_such_a_plan_does_not
         codec.decode(codec.encode(plan_of(DAILY, "Europe/Berlin")))
 
 
-def test_a_lake_refuses_days_of_a_zone(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_lake_refuses_days_of_a_zone_and_says_how_to_get_them(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     log_of(tmp_path / "a.log", "Europe/Berlin")
-    lake = ["--sink", f"parquet:{tmp_path / 'lake'}", "--display-timezone", "Europe/Berlin"]
+    lake = ["--sink", f"parquet:{tmp_path / 'lake'}", "--display-timezone", "Asia/Kolkata"]
     assert main(["run", DAILY, str(tmp_path / "a.log"), *lake]) == 2
-    assert "elf: --display-timezone: a lake has windows of days in UTC" in capfd.readouterr().err
+    assert (
+        "elf: --display-timezone: a lake keeps windows of UTC; run the query with window(time, '30 minutes'), then "
+        "elf report LAKE --every 1d --display-timezone Asia/Kolkata has days of Asia/Kolkata\n"
+    ) in capfd.readouterr().err
