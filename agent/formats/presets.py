@@ -68,16 +68,16 @@ def _divided(separator: str, *parts: Field | tuple[Piece, ...]) -> tuple[Piece, 
     return tuple(pieces[1:])
 
 
-def _common(request: Escape, bytes: Field) -> tuple[Piece, ...]:
+def _common(request: Escape, bytes: Field, status: tuple[bytes, ...] = _NULLS) -> tuple[Piece, ...]:
     return _divided(
         " ",
         _text("%h", "client_ip", Form.CLIENT),
         _text("%l", "ident", Form.IDENT),
-        # An empty user name is logged as two quotes by Apache.
-        Field("%u", _STRING, "user", nulls=(b"-", b'""'), escape=request, form=Form.USER),
+        # An empty user name is logged as two quotes by Apache; Jetty up to 9.2 has a space on each side of its dash.
+        Field("%u", _STRING, "user", nulls=(b"-", b'""', b" - "), escape=request, form=Form.USER),
         ("[", Field("%t", Convert.TIME_CLF, "time", nulls=()), "]"),
         ('"', Field("%r", Convert.REQUEST, escape=request), '"'),
-        Field("%>s", _STATUS, "status"),
+        Field("%>s", _STATUS, "status", nulls=status),
         bytes,
     )
 
@@ -98,7 +98,7 @@ _INGRESS = (
 # escaped, headers are.
 _TRAEFIK = _divided(
     " ",
-    _common(Escape.NONE, _int("OriginContentSize", "bytes")),
+    _common(Escape.NONE, _int("OriginContentSize", "bytes"), (*_NULLS, b"0")),
     _REFERER_AGENT,
     _int("RequestCount", "request_count"),
     _quoted("RouterName", "router"),

@@ -10,8 +10,9 @@ TABLES: dict[str, dict[str, Any]] = {
     "uvicorn": {
         "summary": "uvicorn's access lines behind a time, as `%(asctime)s %(levelprefix)s …` writes (its default has no time)",
         "source": "https://www.uvicorn.org/settings/#logging",
-        "regex": r"\[?(?P<time>[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9:]{8})(?:[.,][0-9]+)?\]?(?: -)? (?P<level>[A-Z]+)(?:: +| +- | )"
-        r'(?:uvicorn\.access(?: -|:) )?(?P<client_ip>[0-9A-Fa-f.:\[\]]+):[0-9]+ - "(?P<request>[^"]*)" (?P<status>[0-9]{3})'
+        "regex": r"\[?(?P<time>[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9:]{8})(?:[.,][0-9]+)?\]?(?: -)?(?: uvicorn\.access(?: -|:))?"
+        r" (?P<level>[A-Z]+)(?:: +| +- | )(?:uvicorn\.access(?: -|:) )?"
+        r'(?:(?P<client_ip>[0-9A-Fa-f.:\[\]]+):[0-9]+)? - "(?P<request>[^"]*)" (?P<status>[0-9]{3})'
         r"(?: [A-Za-z' -]+)?",
         "has": (' - "', '" '),
         "like": r"\[?[0-9]{4}-",
@@ -51,6 +52,10 @@ TABLES: dict[str, dict[str, Any]] = {
             "gitaly_time:seconds": "gitaly_duration_s",
             "redis_time:seconds": "redis_duration_s",
             "queue_time:seconds": "queue_duration_s",
+            "db_time:ms": "db",
+            "view_time:ms": "view",
+            "gitaly_time:ms": "gitaly_duration",
+            "queue_time:ms": "queue_duration",
             "cpu_time:seconds": "cpu_s",
             "request_id": "correlation_id",
         },
