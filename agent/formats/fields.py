@@ -175,6 +175,7 @@ class Field(msgspec.Struct, frozen=True):
     list: LITERAL only, unquoted: elements are divided by ", " or " : " (nginx upstream_*), so an occurrence of `after` that is
         preceded by ',' or ' :', or followed by ': ', does not end the field.
     form: LITERAL only, unquoted: what its text must be.
+    stray: LITERAL only, quoted: its text may hold quotes that are not escaped; the fields behind it tell which one closes it.
     required: JSON, LTSV, LOGFMT: its absence rejects the line. Absent otherwise: NULL.
     scale: micro-units per unit, for numeric JSON values too (given by `convert`).
     """
@@ -192,6 +193,7 @@ class Field(msgspec.Struct, frozen=True):
     list: bool = False
     pattern: str = ""
     form: Form = Form.ANY
+    stray: bool = False
 
     @property
     def columns(self) -> tuple[str, ...]:

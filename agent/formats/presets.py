@@ -201,6 +201,14 @@ _HAPROXY = _divided(
 )
 
 
+def _with_stray_quotes(plan: Format) -> Format:
+    """`plan` of a server that escapes no quotes in headers (Traefik up to May 2026): the referer ends at the next field's quote,
+    the user agent where the fields behind it fit."""
+    changes = {"referer": {"quote": ""}, "user_agent": {"stray": True}}
+    fields = (msgspec.structs.replace(field, **changes.get(field.column, {})) for field in plan.fields)
+    return msgspec.structs.replace(plan, fields=tuple(fields))
+
+
 def _headed(kind: str, header: bytes) -> Format:
     fields = w3c.fields_for(header)
     return Format(kind, Shape.LITERAL, fields, comment="#", header=kind, zone=True)
@@ -225,7 +233,7 @@ PRESETS: dict[str, Format] = {
         literal("alb", _divided(" ", _ALB, _appended(*_ALB_LATER))),
         literal("haproxy", _HAPROXY, time_is="start", zone=False, skip_prefix="]: "),
         Format("caddy", Shape.JSON, keys.CADDY),
-        literal("traefik", _TRAEFIK, time_is="start"),
+        _with_stray_quotes(literal("traefik", _TRAEFIK, time_is="start")),
         Format("traefik_json", Shape.JSON, keys.TRAEFIK, time_is="start"),
     )
 }

@@ -9,8 +9,9 @@ goldens of the general formats, stand lines that the products wrote, shortened:
 - alb, elb, haproxy (2018), haproxy_tcp (2018), traefik (2017), envoy (2019), gitlab (2018): test logs of Elastic's Beats.
 - w3c, cloudfront, api_gateway, azure_front_door, cloudflare, nginx_ingress, squid (2006), tomcat, modsecurity_json: test logs of
   Elastic's integrations.
-- traefik (2009) and traefik_json: Traefik's own tests, and lines in reports of it. caddy, fastly (2025), icecast (2021): logs
-  shown by who runs them. jetty, jetty_timed: Jetty's documentation, and logs of Jetty 7 and 8 in tutorials.
+- traefik (2009, 2025) and traefik_json: Traefik's own tests, and lines in reports of it (issue 11722). caddy, fastly (2025),
+  icecast (2021): logs shown by who runs them. caddy_text (2025) and cloudfront_json: tests of parsers for them. modsecurity (2018): its
+  mailing list. jetty, jetty_timed: Jetty's documentation, and logs of Jetty 7 and 8 in tutorials.
 - fastly (without a server): the default format of Fastly's API. api_gateway_clf: the format of AWS's documentation.
 """
 
@@ -115,6 +116,26 @@ def test_a_line_that_haproxy_cut_within_its_request_counts() -> None:
     assert batch.columns["status"].to_python() == [404, 404]
     assert batch.columns["method"].to_python() == [None, "GET"]
     assert len(batch.samples) == 1
+
+
+def test_no_quotes_in_a_user_agent_move_fields_of_traefik() -> None:
+    agents = [b'foo " bar', b'"', b'a" 1 "r" "s" 2ms', b'a\\"', b'" "', b"\\"]
+    start = b'::1 - - [28/Apr/2025:00:22:33 +0000] "GET / HTTP/2.0" 200 659 "http://r/" "'
+    lines = [start + agent + b'" 116 "example@file" "http://s:1" 1ms\n' for agent in agents]
+    columns = ("referer", "user_agent", "request_count", "router", "server", "request_time")
+    batch = Parser(formats.resolve("traefik"), columns).parse(b"".join(lines))
+    rows = list(zip(*(batch.columns[column].to_python() for column in columns), strict=True))
+    assert {(row[0], *map(str, row[2:])) for row in rows} == {
+        ("http://r/", "116", "example@file", "http://s:1", "0.001000")
+    }
+    assert [row[1] for row in rows] == ['foo " bar', '"', 'a" 1 "r" "s" 2ms', 'a"', '" "', "\\"]
+
+
+def test_lines_of_alb_may_end_with_a_space() -> None:  # those of 2017 did
+    line = entries("alb")[-1].line + b" \n"
+    assert Parser(formats.resolve("alb"), ("trace_id",)).parse(line).columns["trace_id"].to_python() == [
+        "Root=1-5"
+    ]
 
 
 def told(sample: bytes) -> tuple[str, str]:
