@@ -9,9 +9,9 @@ goldens of the general formats, stand lines that the products wrote, shortened:
 - alb, elb, haproxy (2018), haproxy_tcp (2018), traefik (2017), envoy (2019), gitlab (2018): test logs of Elastic's Beats.
 - w3c, cloudfront, api_gateway, azure_front_door, cloudflare, nginx_ingress, squid (2006), tomcat, modsecurity_json: test logs of
   Elastic's integrations.
-- traefik (2009, 2025) and traefik_json: Traefik's own tests, and lines in reports of it (issue 11722). caddy, fastly (2025),
-  icecast (2021): logs shown by who runs them. caddy_text (2025) and cloudfront_json: tests of parsers for them. modsecurity (2018): its
-  mailing list. jetty, jetty_timed: Jetty's documentation, and logs of Jetty 7 and 8 in tutorials.
+- traefik (2009, 2025) and traefik_json: Traefik's own tests, and lines in reports of it (issue 11722).
+- caddy, fastly (2025), icecast (2021): logs shown by who runs them. caddy_text (2025), cloudfront_json: tests of parsers for them.
+- modsecurity (2018): its mailing list. jetty, jetty_timed: Jetty's documentation, and logs of Jetty 7 and 8 in tutorials.
 - fastly (without a server): the default format of Fastly's API. api_gateway_clf: the format of AWS's documentation.
 """
 
