@@ -204,8 +204,14 @@ _HAPROXY = _divided(
 def _with_stray_quotes(plan: Format) -> Format:
     """`plan` of a server that escapes no quotes in headers (Traefik up to May 2026): the referer ends at the next field's quote,
     the user agent where the fields behind it fit."""
-    changes = {"referer": {"quote": ""}, "user_agent": {"stray": True}}
-    fields = (msgspec.structs.replace(field, **changes.get(field.column, {})) for field in plan.fields)
+    fields = [
+        msgspec.structs.replace(
+            field,
+            quote="" if field.column == "referer" else field.quote,
+            stray=field.column == "user_agent",
+        )
+        for field in plan.fields
+    ]
     return msgspec.structs.replace(plan, fields=tuple(fields))
 
 

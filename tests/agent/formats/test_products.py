@@ -4,13 +4,13 @@ The lines of tests/golden/formats/products are those of that documentation (ngin
 examples with the added variables), with names and values changed where it shows none for a column. Besides them, also in the
 goldens of the general formats, stand lines that the products wrote, shortened:
 
-- lighttpd 1.4.69, HAProxy 2.6.12, varnishncsa 7.1.1, gunicorn and uvicorn (127.0.0.1 in November 2026): written by these for
-  requests with quotes, backslashes, bytes that are not UTF-8, no Host, or no request at all.
+- lighttpd 1.4.69, HAProxy 2.6.12, varnishncsa 7.1.1, Squid 5.7, Icecast 2.4.4, gunicorn, uvicorn (127.0.0.1, November 2026): what
+  these wrote for requests with quotes, backslashes, bytes that are not UTF-8, no Host, or no request at all.
 - alb, elb, haproxy (2018), haproxy_tcp (2018), traefik (2017), envoy (2019), gitlab (2018): test logs of Elastic's Beats.
 - w3c, cloudfront, api_gateway, azure_front_door, cloudflare, nginx_ingress, squid (2006), tomcat, modsecurity_json: test logs of
   Elastic's integrations.
 - traefik (2009, 2025) and traefik_json: Traefik's own tests, and lines in reports of it (issue 11722).
-- caddy, fastly (2025), icecast (2021): logs shown by who runs them. caddy_text (2025), cloudfront_json: tests of parsers for them.
+- caddy, fastly (2025), icecast (2021): logs shown by who runs them. caddy_text (2025), cloudfront_json: parsers' tests.
 - modsecurity (2018): its mailing list. jetty, jetty_timed: Jetty's documentation, and logs of Jetty 7 and 8 in tutorials.
 - fastly (without a server): the default format of Fastly's API. api_gateway_clf: the format of AWS's documentation.
 """
