@@ -24,6 +24,27 @@ TABLES: dict[str, dict[str, Any]] = {
         "line": GUNICORN,
         "detected": False,
     },
+    "uwsgi": {
+        "summary": "uWSGI's own request log",
+        "source": "https://uwsgi-docs.readthedocs.io/en/latest/LogFormat.html",
+        "regex": r"(?:\{[^}]*\} )*\[pid: [0-9-]+\|app: [0-9-]+\|req: [0-9/-]+\] (?P<client_ip>\S*) \((?P<user>.*)\)"
+        r" \{[0-9]+ vars in [0-9]+ bytes\} \[(?P<time>[A-Z][a-z]{2} [A-Z][a-z]{2} [ 0-9]{2} [0-9:]{8} [0-9]{4})\]"
+        r" (?P<method>\S*) (?P<uri>.*) => generated (?P<bytes>[0-9]+) bytes in"
+        r" (?:(?P<request_time_ms>[0-9]+) msecs|(?P<request_time_us>[0-9]+) micros) ?(?:via \S+ )?"
+        r"\((?P<protocol>\S*) (?P<status>[0-9]{3})\) [0-9]+ headers in [0-9]+ bytes(?: \(.*\))?",
+        "has": (
+            "[pid: ",
+            "|app: ",
+            "|req: ",
+            "] ",
+            " vars in ",
+            " => generated ",
+            " bytes in ",
+            " headers in ",
+        ),
+        "types": {"time": "%a %b %d %H:%M:%S %Y"},
+        "time_is": "start",
+    },
     "heroku": {
         "summary": "Heroku's router, from `heroku logs`",
         "source": "https://devcenter.heroku.com/articles/http-routing#heroku-router-log-format",

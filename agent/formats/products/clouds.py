@@ -49,11 +49,12 @@ TABLES: dict[str, dict[str, Any]] = {
         "summary": "AWS API Gateway's access log as CLF: `common`, with no blank before the request, and the request's ids",
         "source": "https://docs.aws.amazon.com/apigateway/latest/developerguide/set-up-access-logging.html",
         "regex": r'(?P<client_ip>[0-9a-fA-F.:]+|-) (?P<caller>\S+) (?P<user>\S+) \[(?P<time>[^\]]+)\] ?"(?P<request>[^"]*)"'
-        r" (?P<status>[0-9]{3}|-) (?P<bytes>[0-9]+|-) (?P<request_id>[\w=-]+)(?: (?P<extended_request_id>[\w=-]+))?",
+        r" (?P<status>[0-9]{3}|-) (?P<bytes>[0-9]+|-) (?P<request_id>[\w=-]+)"
+        r"(?: (?:-|(?P<extended_request_id>[\w-]{15,16}=?)|(?P<integration_error>.+)))?",
         "types": {"time": "clf"},
         "has": (" [", "]", '"', '" '),
-        "like": r'[^"]*"[^"]*" [0-9]{3} (?:[0-9]+|-) (?:[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}|[\w-]{15,16}=?)'
-        r"(?: [\w-]{15,16}=?)?$",
+        "like": r'[^"]*"[^"]*" [0-9]{3} (?:[0-9]+|-) '
+        r"(?:(?:[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}|[\w-]{15,16}=)(?: .*)?|[\w-]{15,16})$",
         "time_is": "start",
     },
     "cloudfront_json": {

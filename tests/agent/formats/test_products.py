@@ -12,7 +12,8 @@ goldens of the general formats, stand lines that the products wrote, shortened:
 - traefik (2009, 2025) and traefik_json: Traefik's own tests, and lines in reports of it (issue 11722).
 - caddy, fastly (2025), icecast (2021): logs shown by who runs them. caddy_text (2025), cloudfront_json: parsers' tests.
 - modsecurity (2018): its mailing list. jetty, jetty_timed: Jetty's documentation, and logs of Jetty 7 and 8 in tutorials.
-- fastly (without a server): the default format of Fastly's API. api_gateway_clf: the format of AWS's documentation.
+- uwsgi: logs shown by who runs it, and uWSGI's documentation. fastly (without a server): the default format of Fastly's API.
+  api_gateway_clf: the format of AWS's documentation.
 """
 
 from __future__ import annotations
