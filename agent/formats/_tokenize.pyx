@@ -113,7 +113,7 @@ cdef extern from *:
 # The C code's numbers for the members of the enums in elf.agent.formats.fields, by name.
 CONVERTS = (
     "SKIP", "STRING", "REQUEST", "REQUEST_URL", "URI", "URL", "QUERY", "HOST_PORT", "HOST",
-    "INT", "SIZE", "STATUS", "SECONDS", "MILLISECONDS", "MICROSECONDS", "NANOSECONDS", "SECONDS_LIST", "DURATION", "DURATION_MS",
+    "INT", "SIZE", "STATUS", "SECONDS", "MILLISECONDS", "MICROSECONDS", "NANOSECONDS", "SECONDS_LIST", "DURATION", "DURATION_MS", "TAKEN",
     "TIME_CLF", "TIME_ISO", "TIME_ANY", "TIME_EPOCH", "TIME_EPOCH_MS", "TIME_EPOCH_US", "DATE", "TIME_OF_DAY", "TIME_STRPTIME",
     "OWN_TEXT", "OWN_INT", "OWN_DOUBLE", "OWN_BOOL",
 )

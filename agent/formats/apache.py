@@ -108,7 +108,11 @@ def _variable(text: str, column: str, convert: Convert, rank: int, own: str) -> 
     if column in ("client_ip", "ident"):
         nulls = (b"-",)
     if column == "user":
-        nulls = (b"-", b'""')  # an empty user name is logged as two quotes
+        nulls = (
+            b"-",
+            b'""',
+            b" - ",
+        )  # an empty user name is logged as two quotes; none as " - " by Jetty up to 9.2
     if column == "connection_status":
         nulls = ()  # '-' says that the connection is closed after the response
     field = Field(

@@ -99,6 +99,7 @@ static inline void elf_put_request(elf_state *s, const elf_field *f, const uint8
     while (protocol > uri && protocol[-1] != ' ') protocol--;
     if (protocol - uri < 3 || !elf_is_protocol(protocol, end)) return;
     const uint8_t *method = uri, *last = protocol - 1;
+    if (f->convert == C_REQUEST_URL && method == p + 1 && *p == '-') return;  /* Varnish: "- http://localhost HTTP/1.0", there was none */
     for (uri++; uri < last && *uri == ' '; uri++) {}
     while (last > uri && last[-1] == ' ') last--;
     if (uri == last) return;
@@ -200,6 +201,7 @@ static int elf_convert(elf_state *s, const elf_field *f, const uint8_t *p, size_
         case C_NANOSECONDS: if (!elf_whole(p, n, 1000, &v)) return R_NUMBER; elf_put_number(s, f, v); return OK;
         case C_DURATION: if (!elf_duration(p, n, 6, &v)) return R_NUMBER; elf_put_number(s, f, v); return OK;
         case C_DURATION_MS: if (!elf_duration(p, n, 3, &v)) return R_NUMBER; elf_put_number(s, f, v); return OK;
+        case C_TAKEN: if (!elf_micros(p, n, memchr(p, '.', n) ? 6 : 3, &v)) return R_NUMBER; elf_put_number(s, f, v); return OK;
         case C_SECONDS_LIST:
             good = elf_seconds_list(p, n, &v);
             if (!good) return R_NUMBER;

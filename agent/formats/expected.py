@@ -25,6 +25,7 @@ _NUMBERS = {
     Convert.SECONDS_LIST: "seconds like 0.005, 0.019 : 0.001",
     Convert.DURATION: "a duration like 1.5ms, or seconds",
     Convert.DURATION_MS: "a duration like 1.5ms, or milliseconds",
+    Convert.TAKEN: "milliseconds like 29, or seconds like 0.029",
 }
 _FORMS = {
     Form.ANY: "text",

@@ -43,6 +43,9 @@ class Convert(Enum):
     SECONDS_LIST = "seconds_list"  # nginx upstream times "0.005, 0.019 : 0.001": the sum, without '-' parts
     DURATION = "duration"  # Go style "1.5ms", "12.3µs", "2s", "1m2.5s"; a bare number is seconds
     DURATION_MS = "duration_ms"  # the same, but a bare number is milliseconds
+    TAKEN = (
+        "taken"  # W3C time-taken: with a decimal point seconds (WebLogic, Tomcat), else milliseconds (IIS)
+    )
     REQUEST = "request"  # "METHOD URI PROTOCOL" -> method, path, query, protocol; anything else: accepted, all four NULL
     REQUEST_URL = "request_url"  # the same with an absolute URL (ALB): also host and scheme
     URI = "uri"  # path[?query] -> path, query
@@ -86,6 +89,7 @@ _DURATIONS = (
     Convert.SECONDS_LIST,
     Convert.DURATION,
     Convert.DURATION_MS,
+    Convert.TAKEN,
 )
 
 
@@ -171,6 +175,7 @@ class Field(msgspec.Struct, frozen=True):
     list: LITERAL only, unquoted: elements are divided by ", " or " : " (nginx upstream_*), so an occurrence of `after` that is
         preceded by ',' or ' :', or followed by ': ', does not end the field.
     form: LITERAL only, unquoted: what its text must be.
+    stray: LITERAL only, quoted: its text may hold quotes that are not escaped; the fields behind it tell which one closes it.
     required: JSON, LTSV, LOGFMT: its absence rejects the line. Absent otherwise: NULL.
     scale: micro-units per unit, for numeric JSON values too (given by `convert`).
     """
@@ -188,6 +193,7 @@ class Field(msgspec.Struct, frozen=True):
     list: bool = False
     pattern: str = ""
     form: Form = Form.ANY
+    stray: bool = False
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import msgspec
+
 from elf.agent.formats import nginx
 from elf.agent.formats.fields import Convert, Escape, Field, is_text
 
@@ -248,14 +250,17 @@ def _nginx_fields() -> tuple[Field, ...]:
     return tuple(fields.values())
 
 
+def _statuses_of_none(fields: Iterable[Field]) -> tuple[Field, ...]:
+    """The fields of a writer whose status 0 says that there was no response."""
+    return tuple(
+        msgspec.structs.replace(f, nulls=(b"0", *_EMPTY)) if f.convert is Convert.STATUS else f
+        for f in fields
+    )
+
+
 GENERIC = _fields(_GENERIC, Escape.JSON)
-CADDY = tuple(
-    Field(f.name, f.convert, f.column, nulls=(b"0", b"-", b""), escape=f.escape)
-    if f.column == "status"
-    else f
-    for f in _fields(_CADDY, Escape.JSON)
-)
-TRAEFIK = _fields(_TRAEFIK, Escape.JSON)
+CADDY = _statuses_of_none(_fields(_CADDY, Escape.JSON))
+TRAEFIK = _statuses_of_none(_fields(_TRAEFIK, Escape.JSON))
 LTSV = _fields(_LTSV, Escape.BACKSLASH)
 LOGFMT = _fields((*_LOGFMT_FIRST, *_GENERIC), Escape.BACKSLASH)
 NGINX = _nginx_fields()

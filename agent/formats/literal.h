@@ -115,9 +115,13 @@ static __attribute__((noinline)) int V(field)(elf_state *s, const elf_field *f, 
         next = q + f->after_n;
     } else if (f->quote) {
         q = V(close)(s, f, p, end);
+        if (!q && f->convert == C_REQUEST_URL && f->next_optional) {  /* HAProxy cuts a line at 1,024 bytes */
+            *at = end;
+            return OK;
+        }
         if (!q) return elf_bad(s, R_UNTERMINATED, i, p);
         if (V(after)(f, q, end)) next = q + f->after_n;
-        else if (f->next_optional && q + 1 == end) next = end;
+        else if (f->next_optional && (q + 1 == end || (q + 2 == end && q[1] == ' '))) next = end;
         else return V(no_separator)(s, f, i, q + 1, q, end);
     } else if (f->after_n == 0) {
         next = q = end;

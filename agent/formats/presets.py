@@ -68,16 +68,16 @@ def _divided(separator: str, *parts: Field | tuple[Piece, ...]) -> tuple[Piece, 
     return tuple(pieces[1:])
 
 
-def _common(request: Escape, bytes: Field) -> tuple[Piece, ...]:
+def _common(request: Escape, bytes: Field, status: tuple[bytes, ...] = _NULLS) -> tuple[Piece, ...]:
     return _divided(
         " ",
         _text("%h", "client_ip", Form.CLIENT),
         _text("%l", "ident", Form.IDENT),
-        # An empty user name is logged as two quotes by Apache.
-        Field("%u", _STRING, "user", nulls=(b"-", b'""'), escape=request, form=Form.USER),
+        # An empty user name is logged as two quotes by Apache; Jetty up to 9.2 has a space on each side of its dash.
+        Field("%u", _STRING, "user", nulls=(b"-", b'""', b" - "), escape=request, form=Form.USER),
         ("[", Field("%t", Convert.TIME_CLF, "time", nulls=()), "]"),
         ('"', Field("%r", Convert.REQUEST, escape=request), '"'),
-        Field("%>s", _STATUS, "status"),
+        Field("%>s", _STATUS, "status", nulls=status),
         bytes,
     )
 
@@ -98,7 +98,7 @@ _INGRESS = (
 # escaped, headers are.
 _TRAEFIK = _divided(
     " ",
-    _common(Escape.NONE, _int("OriginContentSize", "bytes")),
+    _common(Escape.NONE, _int("OriginContentSize", "bytes"), (*_NULLS, b"0")),
     _REFERER_AGENT,
     _int("RequestCount", "request_count"),
     _quoted("RouterName", "router"),
@@ -201,6 +201,20 @@ _HAPROXY = _divided(
 )
 
 
+def _with_stray_quotes(plan: Format) -> Format:
+    """`plan` of a server that escapes no quotes in headers (Traefik up to May 2026): the referer ends at the next field's quote,
+    the user agent where the fields behind it fit."""
+    fields = [
+        msgspec.structs.replace(
+            field,
+            quote="" if field.column == "referer" else field.quote,
+            stray=field.column == "user_agent",
+        )
+        for field in plan.fields
+    ]
+    return msgspec.structs.replace(plan, fields=tuple(fields))
+
+
 def _headed(kind: str, header: bytes) -> Format:
     fields = w3c.fields_for(header)
     return Format(kind, Shape.LITERAL, fields, comment="#", header=kind, zone=True)
@@ -225,7 +239,7 @@ PRESETS: dict[str, Format] = {
         literal("alb", _divided(" ", _ALB, _appended(*_ALB_LATER))),
         literal("haproxy", _HAPROXY, time_is="start", zone=False, skip_prefix="]: "),
         Format("caddy", Shape.JSON, keys.CADDY),
-        literal("traefik", _TRAEFIK, time_is="start"),
+        _with_stray_quotes(literal("traefik", _TRAEFIK, time_is="start")),
         Format("traefik_json", Shape.JSON, keys.TRAEFIK, time_is="start"),
     )
 }

@@ -167,7 +167,7 @@ def _ahead(fields: tuple[Field, ...], at: int) -> int:
 def _open(field: Field) -> bool:
     """Whether a client may have written the field's separator into it."""
     if field.quote:
-        return field.escape is Escape.NONE and is_text(field.convert)
+        return (field.escape is Escape.NONE or field.stray) and is_text(field.convert)
     return is_text(field.convert) and field.form in (Form.ANY, Form.USER) and field.after != ""
 
 

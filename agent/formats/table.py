@@ -53,6 +53,7 @@ _READ: dict[Convert, str] = {
     Convert.SECONDS_LIST: "seconds, a list is summed",
     Convert.DURATION: "duration with its unit, else seconds",
     Convert.DURATION_MS: "duration with its unit, else milliseconds",
+    Convert.TAKEN: "milliseconds, seconds if it has a decimal point",
     Convert.REQUEST: "part of METHOD URI PROTOCOL",
     Convert.REQUEST_URL: "part of METHOD URL PROTOCOL",
     Convert.URI: "part of path?query",

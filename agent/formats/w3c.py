@@ -47,7 +47,9 @@ _W3C: dict[str, tuple[str, Convert, Escape]] = {
     "cs(cookie)": ("cookie", *_PLUS),
     "sc-substatus": ("substatus", *_INT),
     "sc-win32-status": ("win32_status", *_INT),
-    "time-taken": ("request_time", Convert.MILLISECONDS, Escape.NONE),
+    "time-taken": ("request_time", Convert.TAKEN, Escape.NONE),
+    "x-forwarded-for": ("http_x_forwarded_for", *_PLUS),
+    "cs(x-forwarded-for)": ("http_x_forwarded_for", *_PLUS),
     "s-sitename": ("site", *_TEXT),
     "s-computername": ("computer", *_TEXT),
 }

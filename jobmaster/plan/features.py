@@ -25,7 +25,7 @@ from elf.jobmaster.plan.plan import CANONICAL, Plan
 HASH_BYTES = 3
 """Of some 150 features two collide once in 2,000 versions of elf; a test sees that."""
 Features = frozenset[str]
-READING = "reading 2"
+READING = "reading 3"
 """The rules by which this version reads lines: which it rejects, and what a text means. To be counted up when they change.
 No plan needs it; commands and status name the agents that lack it, since these read the same line otherwise."""
 LOST = "counters of columns"

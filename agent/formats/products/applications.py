@@ -10,8 +10,9 @@ TABLES: dict[str, dict[str, Any]] = {
     "uvicorn": {
         "summary": "uvicorn's access lines behind a time, as `%(asctime)s %(levelprefix)s …` writes (its default has no time)",
         "source": "https://www.uvicorn.org/settings/#logging",
-        "regex": r"\[?(?P<time>[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9:]{8})(?:[.,][0-9]+)?\]?(?: -)? (?P<level>[A-Z]+)(?:: +| +- | )"
-        r'(?:uvicorn\.access(?: -|:) )?(?P<client_ip>[0-9A-Fa-f.:\[\]]+):[0-9]+ - "(?P<request>[^"]*)" (?P<status>[0-9]{3})'
+        "regex": r"\[?(?P<time>[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9:]{8})(?:[.,][0-9]+)?\]?(?: -)?(?: uvicorn\.access(?: -|:))?"
+        r" (?P<level>[A-Z]+)(?:: +| +- | )(?:uvicorn\.access(?: -|:) )?"
+        r'(?:(?P<client_ip>[0-9A-Fa-f.:\[\]]+):[0-9]+)? - "(?P<request>[^"]*)" (?P<status>[0-9]{3})'
         r"(?: [A-Za-z' -]+)?",
         "has": (' - "', '" '),
         "like": r"\[?[0-9]{4}-",
@@ -22,6 +23,27 @@ TABLES: dict[str, dict[str, Any]] = {
         "source": "https://docs.gunicorn.org/en/stable/settings.html#access-log-format",
         "line": GUNICORN,
         "detected": False,
+    },
+    "uwsgi": {
+        "summary": "uWSGI's own request log",
+        "source": "https://uwsgi-docs.readthedocs.io/en/latest/LogFormat.html",
+        "regex": r"(?:\{[^}]*\} )*\[pid: [0-9-]+\|app: [0-9-]+\|req: [0-9/-]+\] (?P<client_ip>\S*) \((?P<user>.*)\)"
+        r" \{[0-9]+ vars in [0-9]+ bytes\} \[(?P<time>[A-Z][a-z]{2} [A-Z][a-z]{2} [ 0-9]{2} [0-9:]{8} [0-9]{4})\]"
+        r" (?P<method>\S*) (?P<uri>.*) => generated (?P<bytes>[0-9]+) bytes in"
+        r" (?:(?P<request_time_ms>[0-9]+) msecs|(?P<request_time_us>[0-9]+) micros) ?(?:via \S+ )?"
+        r"\((?P<protocol>\S*) (?P<status>[0-9]{3})\) [0-9]+ headers in [0-9]+ bytes(?: \(.*\))?",
+        "has": (
+            "[pid: ",
+            "|app: ",
+            "|req: ",
+            "] ",
+            " vars in ",
+            " => generated ",
+            " bytes in ",
+            " headers in ",
+        ),
+        "types": {"time": "%a %b %d %H:%M:%S %Y"},
+        "time_is": "start",
     },
     "heroku": {
         "summary": "Heroku's router, from `heroku logs`",
@@ -51,6 +73,10 @@ TABLES: dict[str, dict[str, Any]] = {
             "gitaly_time:seconds": "gitaly_duration_s",
             "redis_time:seconds": "redis_duration_s",
             "queue_time:seconds": "queue_duration_s",
+            "db_time:ms": "db",
+            "view_time:ms": "view",
+            "gitaly_time:ms": "gitaly_duration",
+            "queue_time:ms": "queue_duration",
             "cpu_time:seconds": "cpu_s",
             "request_id": "correlation_id",
         },

@@ -96,6 +96,15 @@ TABLES: dict[str, dict[str, Any]] = {
         "nginx": '[$time_local] $status - $request_method $scheme $host "$request_uri" [Client $remote_addr]'
         ' [Length $body_bytes_sent] [Gzip $gzip_ratio] "$http_user_agent" "$http_referer"',
     },
+    "jetty_timed": {
+        "summary": "Jetty: combined and its latency, milliseconds, with the spaces of Jetty up to 9.2; without them, and from"
+        " Tomcat before 10.1 (combined and `%D`), such lines look like `apache_timed`",
+        "source": "https://wiki.eclipse.org/Jetty/Tutorial/RequestLog",
+        "line": '{client_ip} {ident} {user= - } [{time:clf}] "{request}" {status} {bytes} "{referer}" "{user_agent}"'
+        " {request_time:ms}",
+        "time_is": "start",
+        "like": r'\S+ -  -  \[.*" [0-9]+$',
+    },
     "apache_vhost_timed": {
         "summary": "Apache: vhost_combined and `%D`, microseconds",
         "source": _APACHE_LOG,
@@ -135,7 +144,6 @@ TABLES: dict[str, dict[str, Any]] = {
         "summary": "Tomcat before 10.1: common and `%D`, milliseconds; its lines look like `apache_common_timed`",
         "source": "https://tomcat.apache.org/tomcat-9.0-doc/config/valve.html#Access_Log_Valve",
         "line": '{client_ip} {ident} {user} [{time:clf}] "{request}" {status} {bytes} {request_time:ms}',
-        "time_is": "start",
         "detected": False,
     },
     "gunicorn_timed": {
@@ -165,9 +173,10 @@ TABLES: dict[str, dict[str, Any]] = {
         "like": r"[^\s:\[]+ [0-9a-f.:]+ \S+ \S+ \[",
     },
     "tomcat": {
-        "summary": "Tomcat's access log valve with the pattern `common`, its default: the same as `common`",
+        "summary": "Tomcat's access log valve with the pattern `common`, its default: the same as `common`, at the request's end",
         "source": "https://tomcat.apache.org/tomcat-10.1-doc/config/valve.html#Access_Log_Valve",
         "apache": '%h %l %u %t "%r" %s %b',
+        "time_is": "end",
         "detected": False,
     },
     "jetty": {

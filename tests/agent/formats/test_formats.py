@@ -470,7 +470,9 @@ def test_the_table_says_units_and_null_rules() -> None:
         == "request_processing_time + target_processing_time + response_processing_time"
     )
     assert (alb["request_time"].unit, alb["request_time"].null) == ("seconds", "-1, -; any part is NULL")
-    assert {row.column: row.unit for row in formats.describe("w3c")}["request_time"] == "milliseconds"
+    assert {row.column: row.unit for row in formats.describe("w3c")}["request_time"] == (
+        "milliseconds, seconds if it has a decimal point"
+    )
     assert {row.column: row.null for row in formats.describe("cloudfront")}["status"] == "-, 000"
     assert {row.column: row.time for row in formats.describe("haproxy")}["time"] == "start"
 

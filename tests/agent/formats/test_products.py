@@ -1,7 +1,19 @@
 """Products' formats: lines from the documentation that each table names as its `source`, and every value that they must give.
 
 The lines of tests/golden/formats/products are those of that documentation (nginx's and Apache's additions: their manuals'
-examples with the added variables), with names and values changed where it shows none for a column.
+examples with the added variables), with names and values changed where it shows none for a column. Besides them, also in the
+goldens of the general formats, stand lines that the products wrote, shortened:
+
+- lighttpd 1.4.69, HAProxy 2.6.12, varnishncsa 7.1.1, Squid 5.7, Icecast 2.4.4, gunicorn, uvicorn (127.0.0.1, November 2026): what
+  these wrote for requests with quotes, backslashes, bytes that are not UTF-8, no Host, or no request at all.
+- alb, elb, haproxy (2018), haproxy_tcp (2018), traefik (2017), envoy (2019), gitlab (2018): test logs of Elastic's Beats.
+- w3c, cloudfront, api_gateway, azure_front_door, cloudflare, nginx_ingress, squid (2006), tomcat, modsecurity_json: test logs of
+  Elastic's integrations.
+- traefik (2009, 2025) and traefik_json: Traefik's own tests, and lines in reports of it (issue 11722).
+- caddy, fastly (2025), icecast (2021): logs shown by who runs them. caddy_text (2025), cloudfront_json: parsers' tests.
+- modsecurity (2018): its mailing list. jetty, jetty_timed: Jetty's documentation, and logs of Jetty 7 and 8 in tutorials.
+- uwsgi: logs shown by who runs it, and uWSGI's documentation. fastly (without a server): the default format of Fastly's API.
+  api_gateway_clf: the format of AWS's documentation.
 """
 
 from __future__ import annotations
@@ -69,6 +81,62 @@ def test_each_table_has_what_readers_need(name: str) -> None:
     assert table["source"].startswith("https://")
     assert not table["summary"].endswith(".")
     assert product(name).shape is not Shape.REGEX or table["has"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "line", "record"),
+    [
+        (  # WebLogic, and Tomcat's ExtendedAccessLogValve: seconds; a report of it, https://github.com/allinurl/goaccess/issues/2491
+            "date time time-taken cs-method cs-uri sc-status",
+            "2023-03-21 14:01:39 0.029 POST /FCdgoWeb/SgdrtLogServlet?a=1 200",
+            {"request_time": "0.029000", "path": "/FCdgoWeb/SgdrtLogServlet", "query": "a=1"},
+        ),
+        (  # IIS with X-Forwarded-For as a custom field: Elastic's integrations
+            "date time s-computername cs-method cs-uri-stem c-ip cs-host sc-status time-taken X-Forwarded-For",
+            "2022-03-13 02:04:11 SE119654 GET /a+b ::1%0 example.com 200 29 216.160.83.61,+81.2.69.193",
+            {
+                "request_time": "0.029000",
+                "host": "example.com",
+                "http_x_forwarded_for": "216.160.83.61, 81.2.69.193",
+            },
+        ),
+    ],
+)
+def test_headers_of_w3c_logs(fields: str, line: str, record: dict[str, str]) -> None:
+    sample = f"#Fields: {fields}\n{line}\n".encode()
+    batch = Parser(formats.resolve("auto", sample=sample), tuple(record)).parse(sample)
+    assert {column: str(batch.columns[column].to_python()[0]) for column in record} == record
+
+
+def test_a_line_that_haproxy_cut_within_its_request_counts() -> None:
+    start = b'::1:5 [06/Feb/2009:12:14:14.655] web app/s1 0/0/0/6/6 404 182 - - ---- 1/1/0/0/0 0/0 "GET /'
+    lines = [start + b"y" * 900, start + b'y HTTP/1.1"', start[:-7]]
+    batch = Parser(formats.resolve("haproxy"), ("status", "method")).parse(
+        b"".join(line + b"\n" for line in lines)
+    )
+    assert batch.columns["status"].to_python() == [404, 404]
+    assert batch.columns["method"].to_python() == [None, "GET"]
+    assert len(batch.samples) == 1
+
+
+def test_no_quotes_in_a_user_agent_move_fields_of_traefik() -> None:
+    agents = [b'foo " bar', b'"', b'a" 1 "r" "s" 2ms', b'a\\"', b'" "', b"\\"]
+    start = b'::1 - - [28/Apr/2025:00:22:33 +0000] "GET / HTTP/2.0" 200 659 "http://r/" "'
+    lines = [start + agent + b'" 116 "example@file" "http://s:1" 1ms\n' for agent in agents]
+    columns = ("referer", "user_agent", "request_count", "router", "server", "request_time")
+    batch = Parser(formats.resolve("traefik"), columns).parse(b"".join(lines))
+    rows = list(zip(*(batch.columns[column].to_python() for column in columns), strict=True))
+    assert {(row[0], *map(str, row[2:])) for row in rows} == {
+        ("http://r/", "116", "example@file", "http://s:1", "0.001000")
+    }
+    assert [row[1] for row in rows] == ['foo " bar', '"', 'a" 1 "r" "s" 2ms', 'a"', '" "', "\\"]
+
+
+def test_lines_of_alb_may_end_with_a_space() -> None:  # those of 2017 did
+    line = entries("alb")[-1].line + b" \n"
+    assert Parser(formats.resolve("alb"), ("trace_id",)).parse(line).columns["trace_id"].to_python() == [
+        "Root=1-5"
+    ]
 
 
 def told(sample: bytes) -> tuple[str, str]:
