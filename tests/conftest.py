@@ -7,6 +7,7 @@ out, any other test that starts a process or connects fails, so the marks stay t
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Iterator
@@ -26,6 +27,8 @@ settings.load_profile("elf")
 SYSTEM = Path(__file__).parent / "system"
 PROGRAMS = {"test_benchmarks.py", "test_command.py", "test_deploy.py", "test_torture.py", "test_wire_root.py"}
 STARTS = {"os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.system", "subprocess.Popen"}
+COLLECT = 100_000, 20, 100
+"""Thresholds of garbage collection: at the usual ones a simulation spends a tenth of its time in it, and hardly any garbage."""
 CONNECTS = {"socket.bind", "socket.connect"}
 """Audit events. The address of a Unix socket, which is no network, is a path."""
 
@@ -63,6 +66,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group("programs"))
         elif item.path.is_relative_to(SYSTEM) or _starts_agents(item):
             item.add_marker(pytest.mark.xdist_group(f"agents{crc32(item.path.name.encode()) % halves}"))
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests and modules live to the end: leave them out of each collection, and collect rarely."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*COLLECT)
 
 
 def _starts_agents(item: pytest.Item) -> bool:
