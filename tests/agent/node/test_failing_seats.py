@@ -76,7 +76,7 @@ def watched(scenario: s.Scenario, coded: type[Disk] | None = None) -> tuple[Outc
 
 @pytest.mark.slow
 def test_the_job_is_exact_after_it_and_no_other_notices() -> None:
-    """No link is reset, the other job keeps its master: `Bugs.check_spared`. What raises once does so with four others in a run."""
+    """No link is reset, the other job keeps its master: `Bugs.check_spared`. What raises once does so beside four others."""
     end_us = 7 * SECOND
     runs: list[tuple[s.Bug, ...]] = [
         (bug(on, kind, until_us=end_us), *before(on)) for on, kind in FAIL_POINTS
