@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import gc
 import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from zlib import crc32
 
@@ -20,6 +22,7 @@ from hypothesis import settings
 
 from elf.errors import ElfError
 from tests.rigs.agents.zygote import Zygote
+from tests.rigs.warm_writer import WarmWriters
 
 settings.register_profile("elf", settings.default, deadline=None)  # a busy machine is no failure
 settings.load_profile("elf")
@@ -101,6 +104,24 @@ def warm_agents() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tests.rigs.agents.mesh_rig.warm", Zygote())
         yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def warm_writers(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Writers of lakes that tests start themselves are forked from one process, too, unless tests with processes are left out."""
+    with pytest.MonkeyPatch.context() as patch:
+        if "not process" not in request.config.getoption("markexpr"):
+            popen = WarmWriters().popen
+            patch.setattr(
+                "elf.sinks.lake.parquet.subprocess", SimpleNamespace(Popen=popen, PIPE=subprocess.PIPE)
+            )
+        yield
+
+
+@pytest.fixture
+def bare_writers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Writers of lakes are processes of `python -m elf.sinks.lake.writer`, with this one's limits."""
+    monkeypatch.setattr("elf.sinks.lake.parquet.subprocess", subprocess)
 
 
 @pytest.fixture
