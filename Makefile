@@ -32,10 +32,12 @@ check: $(VENV)/.ready
 wheel: $(VENV)/.ready
 	$(BIN)/python tests/wheel.py
 
-# New seeds of the simulator on all cores for SECONDS; what fails is kept in soak-failures/, as found and shrunk, and printed.
+# All scenarios that failed once, whole; then new seeds of the simulator for SECONDS, all on all cores. What fails is kept in
+# soak-failures/, as found and shrunk, and printed.
 # `elf simulate --replay FILE` runs it again.
 SECONDS ?= 600
 soak: $(VENV)/.ready
+	$(BIN)/python -m tests.soak --kept
 	$(BIN)/python -m tests.soak $(SECONDS) soak-failures
 
 # Agents beside real web servers, each on a host of its own, under faults for SECONDS of each of SEEDS, as root; LOAD busy loops

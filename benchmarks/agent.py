@@ -291,7 +291,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--warm-up", type=float, default=25.0)
     parser.add_argument("--folder", type=Path, default=measure.FOLDER)
-    parser.add_argument("--smoke", action="store_true", help="five seconds: does it still work?")
+    parser.add_argument("--smoke", action="store_true", help="three seconds: does it still work?")
     parser.add_argument("--profile", type=Path)
     parser.add_argument("--write", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--templates", type=Path, help=argparse.SUPPRESS)
@@ -305,7 +305,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="elf-agent-") as folder:
         if options.smoke:
             found = measured(
-                Path(folder), templates, options.rate, seconds=4, warm_up=1, window=2, lateness=1
+                Path(folder), templates, options.rate, seconds=2, warm_up=1, window=1, lateness=1
             )
         else:
             steady, warm_up, profile = options.seconds, options.warm_up, options.profile

@@ -165,7 +165,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=SECONDS)
     parser.add_argument("--paths", type=int, default=PATHS)
     options = parser.parse_args()
-    paths, seconds = (50_000, 5.0) if options.smoke else (options.paths, options.seconds)
+    paths, seconds = (20_000, 2.0) if options.smoke else (options.paths, options.seconds)
     for name in options.only.split(","):
         PARTS[name](paths, seconds)
     for over in OVER:

@@ -59,7 +59,7 @@ def run(plan: Plan, before: Callable[[Fleet], None] = lambda fleet: None) -> tup
 
 def scale(smoke: bool) -> None:
     """Shape of the trees and load of the roots, without faults."""
-    nodes, jobs, seconds = (40, 2, 5) if smoke else (1_000, 20, 10)
+    nodes, jobs, seconds = (20, 2, 4) if smoke else (1_000, 20, 10)
     print(f"\nTrees: {nodes:,} agents, {jobs} jobs")
     _, report, _ = run(Plan(nodes=nodes, jobs=jobs, seconds=seconds, seed=7))
     trees, root = report.trees, report.root
@@ -93,7 +93,7 @@ def _spread(spread: object) -> str:
 
 def loss(smoke: bool) -> None:
     """One datagram in a hundred is lost for three seconds."""
-    nodes = 40 if smoke else 10_000
+    nodes = 20 if smoke else 10_000
     print(f"\nLoss: {nodes:,} agents, 1 % of datagrams from second {STORM_S} to {STORM_S + STORM_SECONDS}")
     begin_us, end_us = CALM_US + STORM_S * SECOND, CALM_US + (STORM_S + STORM_SECONDS) * SECOND
 
@@ -135,7 +135,7 @@ def _latency(fleet: Fleet, second: int) -> tuple[float, float]:
 
 def deaths(smoke: bool) -> None:
     """A master dies; when is its job published again?"""
-    nodes, seeds = (40, (7,)) if smoke else (1_000, (7, 8, 9))
+    nodes, seeds = (20, (7,)) if smoke else (1_000, (7, 8, 9))
     print(f"\nA master dies: {nodes:,} agents, {len(seeds)} times")
     slowest, detection = 0.0, 0.0
     for seed in seeds:
@@ -149,7 +149,7 @@ def deaths(smoke: bool) -> None:
 
 def load(smoke: bool) -> None:
     """Messages and bytes that a node receives, by the size of the mesh."""
-    sizes = (10, 30) if smoke else (100, 1_000, 10_000)
+    sizes = (5, 20) if smoke else (100, 1_000, 10_000)
     print("\nLoad: one job, 2 lines/s at each agent, no faults; received per second, once the tree stands")
     rows = []
     for nodes in sizes:
@@ -176,14 +176,14 @@ def load(smoke: bool) -> None:
 
 def speed(smoke: bool) -> None:
     """How fast a mesh is simulated, with nobody who counts messages, and what dominates."""
-    sizes = ((30, 1, 5),) if smoke else ((100, 1, 30), (1_000, 1, 30), (10_000, 2, 30))
+    sizes = ((20, 1, 4),) if smoke else ((100, 1, 30), (1_000, 1, 30), (10_000, 2, 30))
     print("\nSpeed: messages delivered per second of one core")
     for nodes, jobs, seconds in sizes:
         _, _, rate = run(Plan(nodes=nodes, jobs=jobs, seconds=seconds, seed=7), _unmeasured)
         what = f"{nodes:,} agents, {jobs} jobs, {seconds} virtual seconds"
         print(measure.target(what, rate, 30_000 if not smoke else 0))
     print("  the same of 200 agents and 4 jobs under a profiler, share of the time by module")
-    for module, share in profiled(Plan(nodes=20 if smoke else 200, jobs=4, seconds=5, seed=7)):
+    for module, share in profiled(Plan(nodes=5 if smoke else 200, jobs=4, seconds=5, seed=7)):
         print(f"    {module:32} {share:5.1%}")
 
 

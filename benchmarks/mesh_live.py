@@ -119,7 +119,7 @@ def start_us(row: dict[str, object]) -> int:
 def latency(smoke: bool) -> None:
     """Point 1."""
     for name, timings in {"default": {}, **FASTER}.items():
-        _latency(name, timings, 3 if smoke else AGENTS, 3 if smoke else SECONDS)
+        _latency(name, timings, 3 if smoke else AGENTS, 1 if smoke else SECONDS)
         if smoke:
             return
 

@@ -329,7 +329,7 @@ def _quiet(fleet: Traced, options: argparse.Namespace) -> dict[str, float]:
 
 def calm(options: argparse.Namespace) -> None:
     """Nobody dies, and nobody may be taken for dead."""
-    seconds = 5.0 if options.smoke else 60 * options.minutes
+    seconds = 2.0 if options.smoke else 60 * options.minutes
     print(f"\nNobody dies: {options.agents} agents, {options.busy} busy loops, {seconds / 60:g} minutes")
     with mesh(options) as fleet:
         fleet.start_job("hits", lateness="1s")

@@ -7,10 +7,13 @@ out, any other test that starts a process or connects fails, so the marks stay t
 
 from __future__ import annotations
 
+import gc
 import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from zlib import crc32
 
@@ -19,6 +22,7 @@ from hypothesis import settings
 
 from elf.errors import ElfError
 from tests.rigs.agents.zygote import Zygote
+from tests.rigs.warm_writer import WarmWriters
 
 settings.register_profile("elf", settings.default, deadline=None)  # a busy machine is no failure
 settings.load_profile("elf")
@@ -26,6 +30,8 @@ settings.load_profile("elf")
 SYSTEM = Path(__file__).parent / "system"
 PROGRAMS = {"test_benchmarks.py", "test_command.py", "test_deploy.py", "test_torture.py", "test_wire_root.py"}
 STARTS = {"os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.system", "subprocess.Popen"}
+COLLECT = 100_000, 20, 100
+"""Thresholds of garbage collection: at the usual ones a simulation spends a tenth of its time in it, and hardly any garbage."""
 CONNECTS = {"socket.bind", "socket.connect"}
 """Audit events. The address of a Unix socket, which is no network, is a path."""
 
@@ -65,6 +71,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group(f"agents{crc32(item.path.name.encode()) % halves}"))
 
 
+def pytest_collection_finish() -> None:
+    """Thousands of tests and modules live to the end: leave them out of each collection, and collect rarely."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*COLLECT)
+
+
 def _starts_agents(item: pytest.Item) -> bool:
     fleet = getattr(getattr(item, "module", None), "Fleet", None)
     return getattr(fleet, "__module__", "") == "tests.rigs.agents.mesh_rig"
@@ -91,6 +104,24 @@ def warm_agents() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tests.rigs.agents.mesh_rig.warm", Zygote())
         yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def warm_writers(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Writers of lakes that tests start themselves are forked from one process, too, unless tests with processes are left out."""
+    with pytest.MonkeyPatch.context() as patch:
+        if "not process" not in request.config.getoption("markexpr"):
+            popen = WarmWriters().popen
+            patch.setattr(
+                "elf.sinks.lake.parquet.subprocess", SimpleNamespace(Popen=popen, PIPE=subprocess.PIPE)
+            )
+        yield
+
+
+@pytest.fixture
+def bare_writers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Writers of lakes are processes of `python -m elf.sinks.lake.writer`, with this one's limits."""
+    monkeypatch.setattr("elf.sinks.lake.parquet.subprocess", subprocess)
 
 
 @pytest.fixture

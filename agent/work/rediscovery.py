@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 
 from elf.agent.files.content import Plain, exactly, kind, reading
 from elf.agent.files.follow import Followed, Inode
@@ -29,6 +30,12 @@ HEAD_BYTES = 64 << 10
 
 class Moved(Exception):  # noqa: N818 (an event, not a failure)
     """A file was moved meanwhile: try again."""
+
+
+@lru_cache(maxsize=16)
+def _identities(fingerprint: int) -> tuple[int, ...]:
+    """Of files with that fingerprint, by ordinal. A job that expects more files asks for the same ones again."""
+    return tuple(identity_of(fingerprint, ordinal) for ordinal in range(ORDINALS_MAX))
 
 
 class Rediscovery:
@@ -54,9 +61,10 @@ class Rediscovery:
         """The identities of the expected files with that fingerprint, by ordinal. O(ORDINALS_MAX) once."""
         found = self._ordinals.get(fingerprint)
         if found is None:
-            every = ((ordinal, identity_of(fingerprint, ordinal)) for ordinal in range(ORDINALS_MAX))
             found = self._ordinals[fingerprint] = {
-                n: identity for n, identity in every if identity in self._expected
+                n: identity
+                for n, identity in enumerate(_identities(fingerprint))
+                if identity in self._expected
             }
         return found
 

@@ -199,11 +199,14 @@ class Mesh:
             await self.sink.close()
 
     def wait_for(self, happened: Callable[[], bool]) -> None:
-        """Poll until it holds: another thread's virtual time cannot be waited on."""
-        until = time.monotonic() + PATIENCE_S
+        """Poll until it holds: another thread's virtual time cannot be waited on. It needs the time of a look that takes long."""
+        begun = time.monotonic()
+        until = begun + PATIENCE_S
         while not happened():
-            assert time.monotonic() < until
-            time.sleep(0.005)
+            now = time.monotonic()
+            assert now < until
+            time.sleep(max(0.005, now - begun))
+            begun = time.monotonic()
 
     def wait_served(self, job: str) -> None:
         """Until one agent serves the job, and every agent knows that it does, and works for it."""

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import ClassVar
 
@@ -270,7 +271,7 @@ def count(
             at = None
             if found:
                 with suppress(ValueError):
-                    at = int(datetime.strptime(found["time"], "%d/%b/%Y:%H:%M:%S %z").timestamp()) * SECOND
+                    at = int(_seconds(found["time"])) * SECOND
             if at is None:
                 if last is not None and low_us <= last < stop_us:
                     rejected = lines[_pane(last), b""]
@@ -293,7 +294,12 @@ def time_of(line: bytes) -> float:
     """Of a line that parses, in seconds."""
     found = COMBINED_TIME.match(line.decode())
     assert found is not None
-    return datetime.strptime(found["time"], "%d/%b/%Y:%H:%M:%S %z").timestamp()
+    return _seconds(found["time"])
+
+
+@cache
+def _seconds(text: str) -> float:
+    return datetime.strptime(text, "%d/%b/%Y:%H:%M:%S %z").timestamp()
 
 
 def _pane(at: int) -> int:

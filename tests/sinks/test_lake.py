@@ -293,6 +293,7 @@ def many_groups(n: int) -> dict[tuple[Any, ...], tuple[int, int]]:
     return {(f"/{i * 7919 % 100_003}", i): (i, i * i) for i in range(n)}
 
 
+@pytest.mark.usefixtures("bare_writers")
 def test_a_failed_flush_keeps_everything_and_the_next_one_writes_it(tmp_path: Path) -> None:
     sink = ParquetSink(tmp_path)
     sink.put_state(traffic_state(PLAN, START, many_groups(20_000)))
@@ -306,6 +307,7 @@ def test_a_failed_flush_keeps_everything_and_the_next_one_writes_it(tmp_path: Pa
     assert len(groups(tmp_path)) == 20_000
 
 
+@pytest.mark.usefixtures("bare_writers")
 def test_what_was_durable_before_the_failure_is_not_sent_again(tmp_path: Path) -> None:
     sink = ParquetSink(tmp_path)
     sink.put_state(traffic_state(PLAN, START, {("/a", 200): (1, 1)}))

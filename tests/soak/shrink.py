@@ -121,13 +121,18 @@ def without_job(scenario: s.Scenario, job: int) -> s.Scenario:
     """Without that job; the jobs after it move up."""
     faults: list[s.AnyFault] = []
     for fault in scenario.faults:
-        if isinstance(fault, s.Change | s.Tune | s.Crash | s.Bug):
+        if isinstance(fault, s.Change | s.Tune | s.Stop | s.Crash | s.Bug):
             if fault.job == job and (not isinstance(fault, s.Crash) or fault.target in ("master", "circle")):
                 continue
             fault = msgspec.structs.replace(fault, job=max(0, fault.job - (fault.job >= job)))
         faults.append(fault)
     jobs = (*scenario.jobs[:job], *scenario.jobs[job + 1 :])
-    return msgspec.structs.replace(scenario, jobs=jobs, faults=tuple(faults))
+    readers = tuple(
+        msgspec.structs.replace(each, job=each.job - (each.job > job))
+        for each in scenario.readers
+        if each.job != job
+    )
+    return msgspec.structs.replace(scenario, jobs=jobs, faults=tuple(faults), readers=readers)
 
 
 def without_host(scenario: s.Scenario, host: int) -> s.Scenario:
@@ -154,4 +159,12 @@ def without_host(scenario: s.Scenario, host: int) -> s.Scenario:
     skews = scenario.skews
     if len(skews) > host:
         skews = (*skews[:host], *skews[host + 1 :]) or (0,)
-    return msgspec.structs.replace(scenario, hosts=scenario.hosts - 1, faults=tuple(faults), skews=skews)
+    readers = tuple(
+        msgspec.structs.replace(each, host=each.host - (each.host > host))
+        for each in scenario.readers
+        if each.host != host
+    )
+    older = tuple(each - (each > host) for each in scenario.older if each != host)
+    return msgspec.structs.replace(
+        scenario, hosts=scenario.hosts - 1, faults=tuple(faults), skews=skews, readers=readers, older=older
+    )

@@ -1,14 +1,16 @@
 """Runs new seeds for a given time, on all cores; failing ones are kept, shrunk and printed.
 
     python -m tests.soak SECONDS FOLDER
+    python -m tests.soak --kept
     python -m tests.soak --keep SEED FOLDER
     python -m tests.soak --stats FIRST COUNT
     python -m tests.soak --choose FIRST COUNT
 
-`--keep` does for one seed what a soak does for each that fails. `--stats` counts how often each fault and each path of the
-protocol occurs in those seeds; `--choose` prints the few of them that the tests should run (`tests.soak.choice`), after some 3 s
-of a processor for each. A failing seed N gives three files in the folder: `seed-N.json`, the scenario as found, at once;
-`seed-N-short.json`, the shrunk one, which fails in the same way if any shorter one does; and `seed-N-short.txt`, its transcript.
+`--kept` runs all scenarios that failed once, whole. `--keep` does for one seed what a soak does for each that fails. `--stats`
+counts how often each fault and each path of the protocol occurs in those seeds; `--choose` prints the few of them that the tests
+should run (`tests.soak.choice`), after some 3 s of a processor for each. A failing seed N gives three files in the folder:
+`seed-N.json`, the scenario as found, at once; `seed-N-short.json`, the shrunk one, which fails in the same way if any shorter one
+does; and `seed-N-short.txt`, its transcript.
 `elf simulate --replay FILE` runs either again. Ctrl-C ends a soak early, and scenarios that are not shrunk yet stay so.
 """
 
@@ -19,6 +21,7 @@ import signal
 import sys
 import time
 from collections import Counter, deque
+from collections.abc import Sequence
 from multiprocessing import get_context
 from multiprocessing.pool import AsyncResult, Pool
 from pathlib import Path
@@ -30,6 +33,7 @@ from elf.errors import UsageError
 from tests.soak import choice
 from tests.soak.census import counted, table
 from tests.soak.drawn import random_scenario
+from tests.soak.kept import KEPT, whole
 from tests.soak.shrink import shrink_alike
 
 BATCH = 48
@@ -40,9 +44,7 @@ SHRUNK_MAX = 8
 """Seeds that one soak shrinks. If more fail, they probably share a cause, and 24 minutes of a core are enough for it."""
 SHOWN = 25
 """Number of a transcript's last lines that are printed."""
-USAGE = (
-    "python -m tests.soak SECONDS FOLDER | --keep SEED FOLDER | --stats FIRST COUNT | --choose FIRST COUNT"
-)
+USAGE = "python -m tests.soak SECONDS FOLDER | --kept | --keep SEED FOLDER | --stats FIRST COUNT | --choose FIRST COUNT"
 
 Short = tuple[Scenario, str]
 """A shrunk scenario and its transcript."""
@@ -145,6 +147,21 @@ def keep(seed: int, folder: Path) -> int:
     return 1
 
 
+def run_kept(path: Path) -> Outcome:
+    return simulate(whole(path))
+
+
+def kept(paths: Sequence[Path] = KEPT) -> int:
+    """Run scenarios that failed once, whole. Returns how many fail."""
+    with _pool() as pool:
+        outcomes = pool.map(run_kept, paths, chunksize=1)
+    failed = [
+        f"{path.stem}: {run.violation}" for path, run in zip(paths, outcomes, strict=True) if run.violation
+    ]
+    print(f"{len(paths)} kept scenarios, {len(failed)} failed", *failed, sep="\n", flush=True)
+    return len(failed)
+
+
 def stats(first: int, count: int) -> int:
     """Print in how many seeds, and how often, each kind occurs. Returns how many seeds failed."""
     with _pool() as pool:
@@ -193,6 +210,8 @@ def _number(name: str, text: str, least: int = 0) -> int:
 def _called(arguments: list[str]) -> int:
     """Run the command that the arguments name. Returns how many seeds failed. Raises UsageError."""
     match arguments:
+        case ["--kept"]:
+            return kept()
         case ["--keep", seed, folder]:
             return keep(_number("SEED", seed), Path(folder))
         case ["--stats", first, count]:

@@ -12,15 +12,16 @@ import msgspec
 import pytest
 
 from elf.agent.simulator.run import simulate
-from elf.agent.simulator.scenario.scenario import decode
+from elf.agent.simulator.scenario.scenario import SECOND, Reader, Stop, decode
 from elf.jobmaster.master.intake import Intake
 from tests.soak import shrink as shrinking
 from tests.soak import soak as soaking
 from tests.soak.census import RARE, WAYS
 from tests.soak.choice import WANTED, WANTED_RARE, Ran, choose, missing, wanted
 from tests.soak.drawn import random_scenario
-from tests.soak.shrink import kind_of
-from tests.soak.soak import main, soak
+from tests.soak.kept import KEPT, whole, with_one_job
+from tests.soak.shrink import kind_of, without_host, without_job
+from tests.soak.soak import kept, main, soak
 
 pytestmark = pytest.mark.slow
 
@@ -89,6 +90,36 @@ def test_a_seed_that_is_exact_is_not_kept(tmp_path: Path, capsys: pytest.Capture
 
 
 @pytest.mark.process
+def test_a_kept_scenario_that_fails_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    path = min(KEPT, key=lambda each: len(whole(each).faults) + whole(each).hosts)
+    assert kept([path]) == 0
+    assert capsys.readouterr().out == "1 kept scenarios, 0 failed\n"
+
+
+def test_a_large_scenario_has_one_job_in_the_tests() -> None:
+    scenarios = [whole(path) for path in KEPT]
+    large = [each for each in scenarios if with_one_job(each) != each]
+    assert 0 < len(large) < len(scenarios)
+    assert {len(with_one_job(each).jobs) for each in large} == {1}
+    assert all(with_one_job(each).hosts == each.hosts for each in large)
+
+
+def test_what_names_a_job_or_a_host_goes_with_it_or_moves_up() -> None:
+    plain = random_scenario(3)
+    job = plain.jobs[0]
+    readers = tuple(Reader(host=at, job=at, from_us=SECOND) for at in range(3))
+    stops = tuple(Stop(at_us=SECOND, host=0, job=at) for at in range(3))
+    scenario = msgspec.structs.replace(
+        plain, hosts=5, jobs=(job, job, job), faults=stops, readers=readers, older=(1, 2)
+    )
+    short = without_job(scenario, 1)
+    assert [each.job for each in short.readers] == [0, 1]
+    assert [fault.job for fault in short.faults if isinstance(fault, Stop)] == [0, 1]
+    short = without_host(scenario, 1)
+    assert [each.host for each in short.readers] == [0, 1]
+    assert short.older == (1,)
+
+
 def test_ctrl_c_ends_it_with_the_sum_and_keeps_what_was_found(tmp_path: Path) -> None:
     program = f"{BREAK}import sys\nfrom tests.soak.soak import main\nsys.exit(main(sys.argv[1:]))"
     soaking = subprocess.Popen(

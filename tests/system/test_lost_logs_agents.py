@@ -14,7 +14,7 @@ from elf.agent.control import protocol as w
 from tests.rigs.agents.mesh_rig import SQL, Agent, Fleet, line, wait_until
 from tests.rigs.agents.seen import totals_of
 
-WINDOW_S = 10
+WINDOW_S = 5
 
 
 class Plain(Fleet):

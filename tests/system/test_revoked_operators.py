@@ -14,7 +14,7 @@ from elf.srt.security.items import revocation
 from tests.rigs.agents.mesh_rig import FAST, SQL, Fleet, wait_until
 from tests.rigs.agents.seen import Seen
 
-GRACE = {"revoked_grace": "20s"}
+GRACE = {"revoked_grace": "10s"}
 ERRORS = SQL.replace("GROUP BY", "WHERE status >= 400 GROUP BY")
 
 

@@ -20,7 +20,7 @@ import pytest
 from elf.agent.files.source import Source, SourceState
 from tests.rigs.source_rig import CALLS, REAL, bytes_of, put_in_parts
 
-SEEDS = 30
+SEEDS = 15
 ROTATIONS = 3
 REST = "rest"
 

@@ -11,6 +11,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from time import time
 
+import pytest
+
 from elf.agent.config.config import parse
 from elf.agent.control import protocol as w
 from elf.agent.host.host import Host
@@ -120,6 +122,7 @@ def test_an_agent_alone_goes_on_in_a_mesh_with_its_jobs_its_places_and_its_open_
     asyncio.run(main())
 
 
+@pytest.mark.process
 def test_it_loads_neither_sockets_nor_an_event_loop_of_the_mesh() -> None:
     code = "import sys, elf.agent.host.process, elf.agent.host.host; print(sorted({'zmq', 'uvloop', 'nacl'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -9,7 +9,6 @@ import threading
 from collections.abc import Callable, Collection, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from shutil import copytree, ignore_patterns
 from types import SimpleNamespace
 from typing import Any
 
@@ -164,16 +163,13 @@ def test_a_lake_that_takes_nothing_holds_up_the_answers_only(mesh: Mesh, tmp_pat
 
 
 @pytest.mark.spark
-def test_the_spark_report_reads_it(spark: Any, mesh: Mesh, tmp_path: Path) -> None:
+def test_the_spark_report_reads_it(spark: Any, tmp_path: Path) -> None:
     """By the recipe that the master never sent, and the sink made from the job's plan."""
     lake, out = tmp_path / "lake", io.BytesIO()
-    start(mesh, "2 seconds")
-    mesh.wait_for(lambda: holds(lake, 4))
-    whole = tmp_path / "whole"
-    copytree(
-        lake, whole, ignore=ignore_patterns(".*")
-    )  # the mesh goes on: files that it writes are renamed then
-    report(str(whole), every="2s", output="json", stdout=out, notices=io.StringIO())
+    with Mesh(tmp_path, nodes=4, lake=lake) as mesh:
+        start(mesh, "2 seconds")
+        mesh.wait_for(lambda: holds(lake, 4))
+    report(str(lake), every="2s", output="json", stdout=out, notices=io.StringIO())
     found: dict[str, dict[str, int]] = {}
     for row in map(json.loads, out.getvalue().splitlines()):
         found.setdefault(row["window"]["start"], {})[row["path"]] = row["hits"]

@@ -62,8 +62,13 @@ def with_rollbacks(seed: int) -> Scenario:
     return replace(with_faults(plain, *changes), trouble_us=max(plain.trouble_us, longest_us))
 
 
+SEEDS = (1, 3, 7, 8, 13, 15, 18)
+"""The cheapest of twenty that together have each mode of a change and of the way back, at once and later, one to three jobs, and
+masters that die meanwhile. Of the changes that the soak draws, four in ten go back."""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_every_window_is_exact_where_a_version_comes_back(seed: int) -> None:
     outcome = simulate(with_rollbacks(seed))
     assert outcome.is_exact, outcome.violation

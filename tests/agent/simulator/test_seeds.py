@@ -16,10 +16,10 @@ import msgspec
 import pytest
 
 from elf.agent.simulator.mesh import EVERY
-from elf.agent.simulator.scenario.scenario import Scenario, Stop, decode
-from tests.rigs import paths
+from elf.agent.simulator.scenario.scenario import Scenario, Stop
 from tests.soak.census import RARE, WAYS, counted
 from tests.soak.drawn import random_scenario
+from tests.soak.kept import KEPT, whole, with_one_job
 
 pytestmark = pytest.mark.slow
 
@@ -34,8 +34,6 @@ LEAST, LEAST_RARE = 4, 1
 WATCHED = (165, 281, 304, 336)
 """Seeds in which every core of a node is checked after each of its events: seven times as slow. They go every way but two rare
 ones."""
-KEPT = sorted((paths.GOLDEN / "simulator").glob("*.json"))
-"""Scenarios that failed once, whatever the seeds mean today."""
 
 
 @pytest.fixture(scope="session")
@@ -80,4 +78,5 @@ def test_invariants_hold_after_every_event(seed: int) -> None:
 
 @pytest.mark.parametrize("path", KEPT, ids=lambda path: path.stem)
 def test_scenarios_that_failed_once(path: Path) -> None:
-    check(decode(path.read_bytes()))
+    """Large ones with one job: `make soak` runs them with all."""
+    check(with_one_job(whole(path)))

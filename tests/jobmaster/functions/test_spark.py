@@ -17,6 +17,7 @@ from elf.jobmaster.values.sql_types import TIMESTAMP
 from tests.jobmaster.functions.cases import EDGES, plain, rows, shown, sql
 from tests.jobmaster.functions.expressions import expressions
 from tests.jobmaster.functions.test_golden import GOLDEN
+from tests.rigs.spark import without_codegen
 
 CHUNK = 60
 """Expressions per SELECT."""
@@ -46,14 +47,8 @@ def ask(spark: Any, chunk: list[Expression]) -> dict[str, list[Any]]:
 
 @pytest.fixture
 def interpreted(spark: Any) -> Iterator[Any]:
-    """The session without code generation: compiling 800 expressions once each takes far longer than running them."""
-    settings = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
-    before = {key: spark.conf.get(key) for key in settings}
-    for key, value in settings.items():
-        spark.conf.set(key, value)
-    yield spark
-    for key, value in before.items():
-        spark.conf.set(key, value)
+    with without_codegen(spark):
+        yield spark
 
 
 @pytest.mark.spark

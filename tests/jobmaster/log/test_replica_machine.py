@@ -341,5 +341,5 @@ class ReplicaAgainstLists(RuleBasedStateMachine):
 
 TestReplicaAgainstLists = pytest.mark.slow(ReplicaAgainstLists.TestCase)
 TestReplicaAgainstLists.settings = settings(
-    max_examples=200, stateful_step_count=50, derandomize=True, deadline=None
+    max_examples=60, stateful_step_count=40, derandomize=True, deadline=None
 )

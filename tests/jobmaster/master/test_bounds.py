@@ -16,11 +16,11 @@ from tests.rigs.master_rig import PARAMETERS, SINK, T0, Rig, file, spec_of
 from tests.rigs.mesh_lines import SECOND, plan_of, version_of
 
 HOUR = 3600 * SECOND
-ROTATIONS = 2_000
-"""Five years of a log that is rotated each day."""
+ROTATIONS = 800
+"""Two years of a log that is rotated each day."""
 STAY = 25
 """Rotations after which an agent is replaced."""
-CHANGE = 100
+CHANGE = 40
 """Rotations after which the job is changed: twenty times, so that one more thing kept for each is seen."""
 
 

@@ -76,6 +76,8 @@ LATENESS = "300ms"
 AHEAD_S = 3.0
 """The lines that close a log's last windows are so far in its future."""
 STATUSES = (200, 200, 200, 301, 404, 500)
+LOOK_S = 0.5
+"""Polling looks at least so often."""
 PORTS, PARTS = range(10_000, 32_768), 16
 """Ports that the kernel gives to nobody who asks for any port. In how many parts the processes of xdist divide them."""
 
@@ -106,11 +108,15 @@ def _is_free(port: int) -> bool:
 
 
 def wait_until(happened: Callable[[], object], what: str, seconds: float = WAIT_S) -> None:
-    """Poll every few milliseconds, since other processes cannot be waited on."""
-    until = time.monotonic() + seconds
+    """Poll every few milliseconds, since other processes cannot be waited on. A look that takes long, as a command does, is not
+    repeated at once: the agents that it waits for need the processor."""
+    begun = time.monotonic()
+    until = begun + seconds
     while not happened():
-        assert time.monotonic() < until, f"after {seconds:.0f} s: {what}"
-        time.sleep(0.01)
+        now = time.monotonic()
+        assert now < until, f"after {seconds:.0f} s: {what}"
+        time.sleep(min(LOOK_S, max(0.01, 2 * (now - begun))))
+        begun = time.monotonic()
 
 
 class Agent:

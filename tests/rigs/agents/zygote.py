@@ -19,7 +19,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock
@@ -59,7 +59,7 @@ class Zygote:
     ) -> Forked:
         """`elf ARGUMENTS` in that folder."""
         request = Start(tuple(arguments), str(folder), dict(environment), str(output))
-        return Forked(self, self.ask(request))
+        return Forked(self.ask, self.ask(request))
 
     def ask(self, request: Start | Reap) -> int:
         with self._lock:
@@ -74,10 +74,10 @@ class Zygote:
 class Forked:
     """A process as `subprocess.Popen` has it. Its pid is nobody else's until its end was seen here."""
 
-    def __init__(self, zygote: Zygote, pid: int) -> None:
+    def __init__(self, ask: Callable[[Reap], int], pid: int) -> None:
         self.pid = pid
         self.returncode: int | None = None
-        self._zygote = zygote
+        self._ask = ask
         self._end = os.pidfd_open(pid)
 
     def poll(self) -> int | None:
@@ -100,7 +100,7 @@ class Forked:
 
     def _ended(self, timeout: float | None) -> int | None:
         if self.returncode is None and _is_readable(self._end, timeout):
-            self.returncode = self._zygote.ask(Reap(self.pid))
+            self.returncode = self._ask(Reap(self.pid))
             os.close(self._end)
         return self.returncode
 

@@ -180,7 +180,7 @@ class LinkAgainstQueue(RuleBasedStateMachine):
 
 TestLinkAgainstQueue = pytest.mark.slow(LinkAgainstQueue.TestCase)
 TestLinkAgainstQueue.settings = settings(
-    max_examples=150, stateful_step_count=40, derandomize=True, deadline=None
+    max_examples=60, stateful_step_count=40, derandomize=True, deadline=None
 )
 
 

@@ -418,5 +418,5 @@ class ReducerAgainstLists(RuleBasedStateMachine):
 
 TestReducerAgainstLists = pytest.mark.slow(ReducerAgainstLists.TestCase)
 TestReducerAgainstLists.settings = settings(
-    max_examples=200, stateful_step_count=60, derandomize=True, deadline=None
+    max_examples=60, stateful_step_count=40, derandomize=True, deadline=None
 )
