@@ -26,6 +26,9 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
 
     # Between cuts of a worker. Four levels of combining and the log take 220 ms more, so windows are well under a second old.
     flush_us: int = 200 * MS
+    # How long lines of a job may wait in a source while nobody reads its open windows and no window closes. So much is read again
+    # after a crash. A third of hold_us_max at most, so that nobody takes a quiet worker for a missing one.
+    unsent_us_max: int = 20 * SECOND
     # How long a reducer waits for its other children after the first one's bundle: this time for each level below it, but never
     # longer than nine tenths of a flush. That suffices for four levels, of 65,536 nodes.
     combine_us_max: int = 45 * MS
@@ -202,6 +205,11 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
     def _rules_of_time(self) -> tuple[tuple[bool, str], ...]:
         return (
             (self.combine_us_max < self.flush_us, "combine_us_max must stay below flush_us"),
+            (self.flush_us < self.unsent_us_max, "unsent_us_max must exceed flush_us"),
+            (
+                3 * self.unsent_us_max <= self.hold_us_max,
+                "hold_us_max must outlast unsent_us_max three times",
+            ),
             (self.append_us < self.flush_us, "append_us must stay below flush_us"),
             (self.read_us <= self.emit_us, "read_us must not exceed emit_us"),
             (

@@ -15,6 +15,7 @@ from typing import Literal
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from elf.agent.simulator.world.rows import RowMaker
@@ -252,6 +253,19 @@ class VirtualSource:
             self._unread_since(now_us, clock_us) is not None,
             max((int(event.max()) for event, *_ in taken.lines), default=0),
         )
+
+    def is_due(self, read: Read, now_us: int, clock_us: int, schedule: Schedule, rows: RowMakers) -> bool:
+        """Whether the answer to a `Read` has reached `due_us`, or has more than lines to report. Only notes of files stay."""
+        reading = self._readings.get(read.job)
+        if reading is not None:
+            self._readings[read.job] = replace(
+                reading, places=dict(reading.places), lacks=list(reading.lacks)
+            )
+        cut = self.read(read, now_us, clock_us, schedule, rows)
+        self._readings.pop(read.job, None)
+        if reading is not None:
+            self._readings[read.job] = reading
+        return cut.watermark_us >= read.due_us or not cut.caught_up or bool(cut.gaps) or cut.is_blind
 
     def _promise(
         self, read: Read, taken: _Taken, clocks: tuple[int, int], caught_up: bool, panes: Sequence[int]

@@ -21,6 +21,7 @@ from elf.agent.simulator.world.sources import VirtualSource
 from elf.cbt import other
 from elf.jobmaster.delivery.ledger import Ledger
 from elf.jobmaster.delivery.outbox import Outbox
+from elf.jobmaster.delivery.watchers import Watchers
 from elf.jobmaster.directory.directory import Directory
 from elf.jobmaster.directory.job_items import JobItems
 from elf.jobmaster.log.answers import Answers
@@ -46,6 +47,7 @@ from elf.srt.messages.messages import (
     Commit,
     Resend,
 )
+from elf.srt.tree.place import Place
 from elf.srt.tree.reduce import Reducer
 from tests.rigs.canaries import jobs, meshes
 from tests.rigs.canaries.breaks import (
@@ -72,6 +74,7 @@ from tests.rigs.canaries.breaks import (
     raised,
     watermarks_of_all,
 )
+from tests.rigs.canaries.interest import deaf, outliving, unannounced, voiding
 
 
 class Canary(NamedTuple):
@@ -399,6 +402,30 @@ CANARIES = (
         "the links are reset",
         *(SeatedNode, "_announce_away", hung_up),
         *(meshes.bugs, range(1, 2)),
+    ),
+    Canary(
+        "Interest: what the root knows is announced at once, and again",
+        "the announcement that is kept goes out",
+        *(Place, "watch", unannounced),
+        *(meshes.visited, range(1)),
+    ),
+    Canary(
+        "Interest: what a parent announces holds for its child, and for those below",
+        "it is lost when it begins",
+        *(Place, "follow", deaf),
+        *(meshes.stayed, range(1)),
+    ),
+    Canary(
+        "Interest: it ends with the last watcher",
+        "it outlives it",
+        *(Watchers, "_forget", outliving),
+        *(meshes.visited, range(1)),
+    ),
+    Canary(
+        "Interest: a change of the beat leaves the reading as it is",
+        "it voids it, and the window that closes meanwhile",
+        *(DeltaWorker, "_hurry", voiding),
+        *(meshes.visited, range(1)),
     ),
     Canary(
         "Seats: nothing of a call that raised is performed",
