@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from msgspec.structs import replace
 
 from elf.agent.node.delta_worker import DeltaWorker
+from elf.jobmaster.delivery.watchers import Watchers
 from elf.srt.messages.messages import Adopt, Path
 from elf.srt.tree.place import Place
 
@@ -24,8 +23,10 @@ def deaf(place: Place, message: Adopt | Path) -> bool:
     return _follow(place, replace(message, watched=message.watched and place.watched))
 
 
-def outliving(*about: Any) -> None:
+def outliving(watchers: Watchers, now: int) -> None:
     """No watcher expires."""
+    for watcher in watchers._watchers.values():
+        watcher.expires_at = now + watchers.expiry_us
 
 
 def voiding(worker: DeltaWorker, now: int) -> None:
