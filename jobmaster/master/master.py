@@ -275,8 +275,6 @@ class Master:
         """Schedule the next emission if there may be windows to publish, and the next step of a window that is being read."""
         if self.publication.contents.is_reading and self._read_at is None:
             self._read_at = now + self.parameters.read_us
-        if self._forget_at is not None:  # the clock may have stepped back
-            self._forget_at = min(self._forget_at, now + self.roster.eviction.look_us)
         readers = self._wants_open, self._has_ledgers()
         if readers != self._readers:
             self._readers = readers
