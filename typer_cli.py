@@ -17,12 +17,12 @@ from typing import Annotated, Any
 import typer
 import typer.main
 
+from elf.agent.commands import agent_line
+from elf.agent.commands.agent_line import CONFIG, CONFIG_VARIABLE
 from elf.agent.commands.exits import ended
 from elf.agent.commands.jobs.app import Agent, ListOutput, Params, TableOrJson, TextOrJson, job_app
 from elf.agent.commands.plain_types import use_plain_types
 from elf.agent.commands.run_line import FIELDS, Arguments, Color, Field
-
-CONFIG = "/etc/elf/elf.toml"
 
 app = typer.Typer(
     name="elf",
@@ -69,7 +69,9 @@ ColorWhen = Annotated[Color, RUN["color"]]
 Quiet = Annotated[bool, RUN["quiet"]]
 ConfigFile = Annotated[
     Path,
-    typer.Option("--config", "-c", metavar="FILE", envvar="ELF_CONFIG", help="The configuration, in TOML."),
+    typer.Option(
+        "--config", "-c", metavar="FILE", envvar=CONFIG_VARIABLE, help="The configuration, in TOML."
+    ),
 ]
 
 
@@ -250,16 +252,9 @@ def agent_run(
     quiet: Quiet = False,
 ) -> None:
     """Follow sources and run jobs until SIGTERM or Ctrl-C."""
-    from elf.agent.host.allocator import stay_small
-    from elf.agent.host.startup import light_imports
-
-    light_imports()
-    stay_small()
-    from elf.agent.commands.agent import agent_command
-
     flags = {"name": name, "state_dir": state_dir, "memory_max": memory_max}
     given = {key: value for key, value in flags.items() if value is not None}
-    raise typer.Exit(agent_command(config, given, quiet))
+    raise typer.Exit(agent_line.serve(agent_line.AgentLine(config, given, quiet)))
 
 
 @app.command()
@@ -467,6 +462,12 @@ def keys_issue(
         typer.Option("-o", "--out", metavar="FILE", help="The bundle.", show_default="NAME.keys"),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite FILE.")] = False,
+    identity: Annotated[
+        Path | None,
+        typer.Option(
+            "--id", metavar="FILE", help="The id.secret of an agent that ran without keys; it keeps its id."
+        ),
+    ] = None,
     folder: AuthorityDir = AUTHORITY,
 ) -> None:
     """Make keys of an agent, an operator or a reader.
@@ -475,7 +476,7 @@ def keys_issue(
     """
     from elf.agent.commands.keys import issue_command
 
-    _say(issue_command(folder, name, role.value, address, days, out, force, tuple(jobs or ())))
+    _say(issue_command(folder, name, role.value, address, days, out, force, tuple(jobs or ()), identity))
 
 
 @keys_app.command("renew")

@@ -27,6 +27,7 @@ ALONE = (
     "mesh_root.py",
     "mesh_live.py",
     "change.py",
+    "light.py",
     "memory.py",
     "recovery.py",
     "edge.py",

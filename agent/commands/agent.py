@@ -21,6 +21,9 @@ def agent_command(path: Path, flags: Mapping[str, str], quiet: bool) -> int:
     say = notices(quiet)
     reload = Reload(lambda: _checked(path, flags), say)
     if settings.mesh is not None:
+        from elf.agent.host.startup import light_event_loop
+
+        light_event_loop()
         from elf.agent.host.process import serve_mesh
 
         code = serve_mesh(settings, say, reload.ask)

@@ -9,6 +9,7 @@ from time import time
 from typing import TypeVar
 
 from elf.agent.config.authority_folder import REVOKED, SECRET, AuthorityFolder, listing
+from elf.agent.host.identity import read_secret
 from elf.errors import ConfigError, ElfError, PeerError, UsageError
 from elf.srt.messages.addresses import key_text, parse_address
 from elf.srt.messages.messages import Item
@@ -38,14 +39,19 @@ def issue_command(
     out: Path | None,
     force: bool,
     jobs: tuple[str, ...] = (),
+    identity: Path | None = None,
 ) -> list[str]:
-    """Make keys, and write the bundle. Returns the lines to print. Raises ElfError, OSError."""
+    """Make keys, and write the bundle. identity: the secret of an agent that ran without keys. Returns the lines to print. Raises
+    ElfError, OSError."""
     path = out or Path(f"{name}.keys")
     _check_address(address, role)
     _check_jobs(jobs, role)
+    if identity is not None and role != "agent":
+        raise UsageError("--id: only agents have an id in a mesh; leave it out")
+    secret = read_secret(identity) if identity is not None else b""
     if path.exists() and not force:
         raise UsageError(f"{path}: exists already; name another file with -o, or overwrite it with --force")
-    keys = _read(AuthorityFolder, folder).issue(name, role, int(time()), days, address, jobs)
+    keys = _read(AuthorityFolder, folder).issue(name, role, int(time()), days, address, jobs, secret)
     try:
         save_keys(keys, path, replace=force)
     except OSError as error:

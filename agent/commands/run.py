@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import stat
 import time
 from collections.abc import Callable, Sequence
@@ -148,6 +147,8 @@ def _question(arguments: Arguments) -> tuple[str, tuple[str, ...]]:
     if not is_query(query):
         swapped = next((word for word in files if is_query(word)), None)
         if swapped is not None:
+            import shlex
+
             names = " ".join(shlex.quote(word) for word in (query, *files) if word != swapped)
             raise UsageError(f"the query comes first, then the files: elf run {shlex.quote(swapped)} {names}")
         if os.path.isfile(query):
@@ -250,6 +251,8 @@ def _reasons(summary: Summary) -> str:
 
 
 def _example(summary: Summary, options: RunOptions) -> str:
+    import shlex
+
     format = "" if options.format == "auto" else f" --format {shlex.quote(options.format)}"
     file = summary.rejected_in or options.files[0]
     return ("FILE" if file == "-" else shlex.quote(file)) + format

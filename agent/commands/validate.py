@@ -98,13 +98,18 @@ def described(settings: Config, plans: Mapping[str, Plan]) -> list[str]:
 def _of_mesh(mesh: MeshSection) -> list[str]:
     seeds = ", ".join(seed.endpoint for seed in mesh.seeds) or "none: the first of its mesh"
     keys = f"keys {mesh.bundle}" if mesh.bundle is not None else "without keys, on loopback only"
+    settings = [
+        *(f"sink {sink.name}: {sink.parquet}" for sink in mesh.sinks),
+        *([f"limits of every job here: {limits_text(mesh.limits)}"] if mesh.limits != NO_LIMITS else []),
+    ]
+    if mesh.listen is None:
+        return ["in no mesh, since it has no listen: elf job start at this host starts jobs", *settings]
     flush, suspect = mesh.parameters.flush_us, mesh.parameters.probe_us + mesh.parameters.suspect_us
     return [
         f"mesh: listens at {mesh.listen}, reached at {mesh.advertise}, {keys}",
         f"  seeds {seeds}",
         f"  a delta of each log every {units.duration_text(flush)}; an agent silent for {units.duration_text(suspect)} is dead",
-        *(f"sink {sink.name}: {sink.parquet}" for sink in mesh.sinks),
-        *([f"limits of every job here: {limits_text(mesh.limits)}"] if mesh.limits != NO_LIMITS else []),
+        *settings,
     ]
 
 

@@ -71,13 +71,21 @@ class AuthorityFolder:
         return cls(path)
 
     def issue(
-        self, name: str, role: Role, now_s: int, days: int, address: str, jobs: tuple[str, ...] = ()
+        self,
+        name: str,
+        role: Role,
+        now_s: int,
+        days: int,
+        address: str,
+        jobs: tuple[str, ...] = (),
+        secret: bytes = b"",
     ) -> Keys:
-        """Issue new keys. jobs: valid patterns. Raises UsageError if that name is invalid or already has valid keys."""
+        """Issue new keys. jobs: valid patterns. secret: see `Authority.issue`. Raises UsageError if that name is invalid or
+        already has valid keys."""
         with self._locked():
             self._check_name(name, now_s)
             try:
-                keys = self.authority.issue(name, role, now_s, days, address, jobs)
+                keys = self.authority.issue(name, role, now_s, days, address, jobs, secret)
             except TrustError:
                 raise UsageError(
                     f"{name!r} cannot be a name: at most 64 letters, digits, dots, dashes and underscores"

@@ -39,6 +39,11 @@ from elf.sinks import spec
 from elf.sinks.spec import SinkSpec
 from elf.srt.messages.parameters import Parameters
 
+ONLY_IN_A_MESH = 'only an agent of a mesh has this; add {}listen = "HOST:PORT"'
+ONLY_FOR_COMMANDS = (
+    "this is for jobs that elf job start has started; take the [[job]] of this file out, and start them so"
+)
+
 
 class AgentSection(msgspec.Struct, frozen=True):
     """memory_max: bytes, a hard cap on the agent's memory beyond the bare process."""
@@ -71,7 +76,8 @@ class JobSection(msgspec.Struct, frozen=True):
 
 
 class Config(msgspec.Struct, frozen=True):
-    """mesh: None for a lone agent, which runs `jobs`; in a mesh `jobs` is empty, since a command starts jobs."""
+    """mesh: None for a lone agent that runs the `jobs` of its file. Else `jobs` is empty, since a command starts jobs, also at an
+    agent that is alone, a mesh of one."""
 
     path: Path
     agent: AgentSection
@@ -148,12 +154,11 @@ class _Reader:
         self._known("", 0, self.top, ["agent", "source", "job", "mesh", "keys", "sink", "limits", "format"])
         agent, joining = self._agent()
         mesh = self._mesh(joining)
+        listens = joining["listen"] is not None
         sources = tuple(
-            self._source(i, table) for i, table in enumerate(self._tables("source", required=mesh is None))
+            self._source(i, table) for i, table in enumerate(self._tables("source", required=not listens))
         )
-        jobs = tuple(
-            self._job(i, table) for i, table in enumerate(self._tables("job", required=mesh is None))
-        )
+        jobs = tuple(self._job(i, table) for i, table in enumerate(self._tables("job", required=False)))
         if jobs and mesh is not None:
             self._refuse("job", "", f"jobs of a mesh are started with: elf job start {jobs[0].name} --sql …")
         self._unique("source", [source.name for source in sources])
@@ -184,8 +189,10 @@ class _Reader:
         listen, advertise = joining["listen"], joining["advertise"]
         if listen is None:
             self._no_mesh(joining)
-            return None
-        if advertise is None:
+            if self._tables("job", required=False):
+                self._own_jobs(joining)
+                return None
+        elif advertise is None:
             if listen.host in specs.WILDCARDS:
                 self._refuse(
                     "agent", "listen", 'add advertise = "HOST:PORT", where other agents reach this one'
@@ -198,7 +205,8 @@ class _Reader:
         section = MeshSection(
             limits=limits, bundle=bundle, parameters=self._parameters(), sinks=sinks, **joining
         )
-        self._check_security(section)
+        if listen is not None:
+            self._check_security(section)
         return section
 
     def _check_security(self, mesh: MeshSection) -> None:
@@ -220,7 +228,7 @@ class _Reader:
             ("seeds", mesh.seeds),
         ):
             for address in addresses:
-                if not address.is_loopback:
+                if address is not None and not address.is_loopback:
                     self._refuse(
                         "agent",
                         key,
@@ -228,17 +236,23 @@ class _Reader:
                     )
 
     def _no_mesh(self, joining: dict[str, Any]) -> None:
-        """Refuse keys that have no effect without `listen`."""
+        """Refuse keys that are about other agents, and so have no effect without `listen`."""
+        if "keys" in self.top:
+            self._refuse("keys", "", ONLY_IN_A_MESH.format("[agent] "))
+        for key in ("advertise", "seeds", "security"):
+            if joining[key] is not None and joining[key] not in ((), "curve"):
+                self._refuse("agent", key, ONLY_IN_A_MESH.format(""))
+
+    def _own_jobs(self, joining: dict[str, Any]) -> None:
+        """Refuse keys about jobs that commands start, beside jobs of the file."""
         self.variables += [f"ELF_LIMITS_{key.upper()}" for key in CAP_KEYS]
         self.variables += ["ELF_KEYS_BUNDLE", *(f"ELF_MESH_{key.upper()}" for key in specs.parameter_keys())]
-        for section in ("mesh", "keys", "sink", "limits"):
+        for section in ("mesh", "sink", "limits"):
             if section in self.top:
-                self._refuse(
-                    section, "", 'only an agent of a mesh has this; add [agent] listen = "HOST:PORT"'
-                )
-        for key, value in joining.items():
-            if value is not None and value not in ((), "curve"):
-                self._refuse("agent", key, 'only an agent of a mesh has this; add listen = "HOST:PORT"')
+                self._refuse(section, "", ONLY_FOR_COMMANDS)
+        for key in ("cpu_max", "metrics", "control_group"):
+            if joining[key] is not None:
+                self._refuse("agent", key, ONLY_FOR_COMMANDS)
 
     def _parameters(self) -> Parameters:
         fields = specs.parameter_keys()

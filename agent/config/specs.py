@@ -35,14 +35,15 @@ class SinkSection(msgspec.Struct, frozen=True):
 class MeshSection(msgspec.Struct, frozen=True):
     """The settings of an agent in a mesh.
 
-    listen: port 0 takes a free one. advertise: its address for other agents; port 0: the port that was taken. cpu_max: cores that
-    reading may use, or None. bundle: its keys, None with security "none". metrics: the address for Prometheus, or None.
-    control_group: the id of a group whose members may read at the control socket, or None.
+    listen: port 0 takes a free one; None: the agent is alone, a mesh of one that opens no port. advertise: its address for other
+    agents; port 0: the port that was taken. cpu_max: cores that reading may use, or None. bundle: its keys, None with security
+    "none". metrics: the address for Prometheus, or None. control_group: the id of a group whose members may read at the control
+    socket, or None.
     limits: of every job here.
     """
 
-    listen: Address
-    advertise: Address
+    listen: Address | None
+    advertise: Address | None
     seeds: tuple[Address, ...]
     security: str
     bundle: Path | None

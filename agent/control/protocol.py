@@ -144,10 +144,10 @@ class JobHeld(Answer, frozen=True, tag=True):
     """item: None if there never was such a job. names: of running jobs. sources, sinks: what agents offer. now_us: the
     agent's clock. signed: whether the mesh takes signed jobs only. schemas: of the sources, if requested. schedule: the job's
     control lines, as a master announced them last; None if the job was never changed. next: the number of the job's next change,
-    as far as the agent knows. lost: changes that another one outranked. left: agents of its source that have left for good, and
-    when, those that left last. named: source -> how many of the agents that follow it have a requested name. over: of a trial
-    that has passed a limit: where, and which one. revoked: what becomes of the job if its operator's certificate was revoked; ""
-    if it holds."""
+    as far as the agent knows. lost: changes that another one outranked. left: agents of its source that have left for good or
+    were revoked, and when, the last ones. named: source -> how many of the agents that follow it have a requested name. over: of
+    a trial that has passed a limit: where, and which one. revoked: what becomes of the job if its operator's certificate was
+    revoked; "" if it holds."""
 
     item: Item | None
     names: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""What becomes of a job whose operator's certificate was revoked, as text."""
+"""What becomes of a job whose operator's certificate was revoked, as text; and the agents that were revoked."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from elf.jobmaster.directory.directory import Directory
 from elf.jobmaster.directory.job_spec import JobSpec, decode_job
 from elf.jobmaster.values.conversion import timestamp_text
 from elf.srt.messages.messages import Item, Micros
-from elf.srt.messages.revocation import Revocation
+from elf.srt.messages.parameters import SECOND
+from elf.srt.messages.revocation import Revocation, revoked_agent
 from elf.srt.messages.typed import parse
 
 
@@ -35,6 +36,12 @@ def _then(directory: Directory, item: Item) -> str:
 def signed_by(spec: JobSpec) -> str:
     """The operator who signed the spec; "" if it does not say."""
     return spec.changes[-1].by if spec.changes else ""
+
+
+def revoked_agents(directory: Directory) -> list[tuple[str, Micros]]:
+    """The agents whose keys were revoked, and when. O(revocations)."""
+    bodies = [parse(item.body, Revocation) for item in directory.items("revoked") if revoked_agent(item)]
+    return [(each.name, each.revoked_s * SECOND) for each in bodies]
 
 
 def _revoked_name(directory: Directory, item: Item) -> str:

@@ -18,7 +18,7 @@ from elf.agent.control.fleet import held_features, unable_in
 from elf.agent.control.follow import Watcher
 from elf.agent.control.gathering import InMemory, PartStore
 from elf.agent.control.ports import Asking, Host
-from elf.agent.control.revoked_jobs import revoked_text
+from elf.agent.control.revoked_jobs import revoked_agents, revoked_text
 from elf.agent.control.status import (
     LATE,
     MEMBERS_MAX,
@@ -171,12 +171,14 @@ class ControlService:
         )
 
     def _left(self, source: str) -> tuple[tuple[str, int], ...]:
-        """Agents of a source that have left for good, and when; those that left last, the last one first. O(agents)."""
+        """Agents of a source that have left for good, and those whose keys were revoked, of whatever source; and when. The last
+        ones first. O(agents)."""
         left = [
             (each.name, each.until_us)
             for _, each in self.adverts()
             if each.until_us and source in each.sources
         ]
+        left += revoked_agents(self._directory)
         return tuple(sorted(left, key=lambda each: each[1], reverse=True)[:LEFT_MAX])
 
     def _put_job(self, item: Item) -> w.Done:

@@ -347,6 +347,10 @@ def _lock_folder(folder: Path) -> int:
     except OSError:
         os.close(lock)
         raise
-    os.ftruncate(lock, 0)
-    os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+    try:
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+    except OSError:
+        os.close(lock)
+        raise
     return lock

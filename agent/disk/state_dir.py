@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 from elf.errors import StateError
+
+RETRY_S = 1.0
+"""Between two starts on a full disk."""
 
 
 def make(folder: Path) -> None:
@@ -15,3 +19,17 @@ def make(folder: Path) -> None:
         raise StateError(
             f"{folder}: {error.strerror}; name another state_dir, or make it writable"
         ) from error
+
+
+def is_full(error: StateError) -> bool:
+    """Whether the only reason is that the disk, or the share of it that the agent may use, is full."""
+    return isinstance(error.__cause__, OSError) and error.__cause__.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def waiting(folder: Path, error: StateError) -> str:
+    """The notice of an agent that finds its disk full at its start."""
+    assert isinstance(error.__cause__, OSError)
+    return (
+        f"{folder}: {error.__cause__.strerror}; the agent waits until there is room, and tries again every {RETRY_S:.0f} s: "
+        "free space"
+    )

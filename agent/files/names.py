@@ -11,25 +11,25 @@ import os
 import re
 
 CACHE_MAX = 4096
-_COMPRESSED = re.compile(
-    r"\.(gz|gzip|zst|zstd|xz|bz2|lz4)([-.~]?(tmp|temp|part|partial|new))?$", re.IGNORECASE
-)
+_COMPRESSED = r"(?i:\.(gz|gzip|zst|zstd|xz|bz2|lz4)([-.~]?(tmp|temp|part|partial|new))?)$"
 """Endings of compressed files, and of archives that are renamed when they are complete."""
-_MARK = re.compile(
-    r"[-._](?P<mark>\d{4}([-_.]?\d\d){2}([-_.T]?\d\d([-_.:]?\d\d){0,2})?|\d{9,14}|\d{1,5}|old)(?P<extension>\.[A-Za-z]{2,5})?$"
+_MARK = (
+    r"[-._](?P<mark>\d{4}([-_.]?\d\d){2}([-_.T]?\d\d([-_.:]?\d\d){0,2})?|\d{9,14}|\d{1,5}|old)"
+    r"(?P<extension>\.[A-Za-z]{2,5})?$"
 )
+"""Compiled at first use: a run of one file has none."""
 
 
 def unpacked(path: str) -> str:
     """`path` without the ending that says how it is compressed."""
-    return _COMPRESSED.sub("", path)
+    return re.sub(_COMPRESSED, "", path)
 
 
 @functools.lru_cache(CACHE_MAX)
 def family(path: str) -> str:
     """The base name that a file and its rotations share."""
     name = unpacked(os.path.basename(path))
-    while match := _MARK.search(name):
+    while match := re.search(_MARK, name):
         name = name[: match.start()] + (match["extension"] or "")
     return name
 
@@ -43,7 +43,7 @@ def looks_rotated(path: str) -> bool:
 @functools.lru_cache(CACHE_MAX)
 def age(path: str) -> int:
     """Among siblings of one modification time: the lower, the older. Numbers count backwards, dates forwards."""
-    match = _MARK.search(unpacked(os.path.basename(path)))
+    match = re.search(_MARK, unpacked(os.path.basename(path)))
     if match is None:
         return 1 << 62
     if match["mark"] == "old":

@@ -31,6 +31,9 @@ cdef extern from "tokenize.h":
         FAST_DIGITS
         FAST_CLF
         FAST_TEXT
+        DASH_NO
+        DASH_NULL
+        DASH_ZERO
     ctypedef struct elf_span:
         const uint8_t *p
         uint32_t n
@@ -39,7 +42,7 @@ cdef extern from "tokenize.h":
         uint8_t text[15]
     ctypedef struct elf_field:
         uint8_t convert, escape, quote, fast, optional, required, sum, list, is_time, next_optional, wanted, n_nulls, dash
-        uint8_t form, ahead
+        uint8_t form, ahead, lone_dash
         uint16_t index
         uint64_t after8, mask8
         const uint8_t *after
@@ -302,6 +305,7 @@ cdef class Tokenizer:
             f.is_time, f.next_optional, f.chain = step.is_time, step.next_optional, step.chain
             f.form, f.ahead, f.index = step.form, step.ahead, i
             f.fast = {"": FAST_NO, "digits": FAST_DIGITS, "clf": FAST_CLF, "text": FAST_TEXT}[step.fast]
+            f.lone_dash = {"": DASH_NO, "null": DASH_NULL, "zero": DASH_ZERO}[step.dash]
             text = step.after
             f.after, f.after_n = <const uint8_t *> <const char *> text, <uint32_t> len(text)
             memcpy(&f.after8, f.after, min(f.after_n, 8))

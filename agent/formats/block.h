@@ -29,7 +29,6 @@ static int V(line)(elf_state *s, const uint8_t *p, const uint8_t *end, uint32_t 
     s->date = INT64_MIN;
     s->clock = -1;
     if (special && V(look_closer)(s, p, end)) return elf_bad(s, R_NUL, -1, (const uint8_t *)memchr(p, 0, (size_t)(end - p)));
-    elf_clear_row(s);
     if (!s->n_fields) return R_MISSING;
     switch (s->shape) {
         case S_LITERAL: return V(literal_line)(s, p, end, special);
@@ -42,6 +41,7 @@ static int V(line)(elf_state *s, const uint8_t *p, const uint8_t *end, uint32_t 
 
 static void V(reject)(elf_state *s, int reason, const uint8_t *p, const uint8_t *end) {
     s->rejects[reason]++;
+    elf_clear_rows(s, 1);
     if (s->n_rejects == s->reject_room) {
         size_t room = s->reject_room * 2 + 64;
         int32_t *rows = (int32_t *)realloc(s->reject_rows, room * sizeof(int32_t));
@@ -62,8 +62,10 @@ static void V(reject)(elf_state *s, int reason, const uint8_t *p, const uint8_t 
 /* Lines from p on, each ended by a newline before `stop`, until the strip is full, a header line, or `stop`. Returns where
  * the next line begins. ELF_PAD bytes after `stop` must be readable. */
 static const uint8_t *V(tokenize)(elf_state *s, const uint8_t *p, const uint8_t *stop) {
+    size_t lines_max = (size_t)(stop - p) / 2;  /* an empty line is none */
     s->row = 0;
     s->at_header = 0;
+    elf_clear_rows(s, lines_max < ELF_STRIP ? lines_max : ELF_STRIP);
     while (p < stop && s->row < ELF_STRIP && !s->out_of_memory) {
         uint32_t special;
         const uint8_t *newline = V(line_end)(p, &special), *end = newline - (newline > p && newline[-1] == '\r');

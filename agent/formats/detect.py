@@ -104,8 +104,9 @@ def detect(sample: bytes, envelope: str = "") -> Format:
         raise FormatError("format auto: there is no whole line to detect the format from; name the format")
     if envelope:
         return find_wrapped(lines, _plain, envelope) or _plain(lines)
-    for plan in _candidates(lines[:LINES_MAX]):  # those that skip a prefix of syslog themselves
-        if plan.skip_prefix and _try(plan, lines[:LINES_MAX]).accepted >= ACCEPTED_MIN:
+    first = lines[:LINES_MAX]
+    for plan in _candidates(first):  # those that skip a prefix of syslog themselves
+        if plan.skip_prefix and _is_likely(plan, _some(first)) and _try(plan, first).accepted >= ACCEPTED_MIN:
             return plan
     try:
         return find_wrapped(lines, _plain) or _plain(lines)
@@ -170,9 +171,9 @@ def _candidates(lines: list[bytes]) -> Iterator[Format]:
             name = "json"
         yield PRESETS[name]
         return
-    some = lines[:: -(-len(lines) // LOOKED_AT)]
-    for name in catalogue.likely(some):
-        if catalogue.is_like(name, lines):
+    some = _some(lines)
+    for name in catalogue.likely(tuple(some)):
+        if catalogue.is_like(name, lines, some):
             yield catalogue.product(name)
     likely = [PRESETS[name] for name in _TEXT if _is_likely(PRESETS[name], some)]
     yield from likely
@@ -181,13 +182,18 @@ def _candidates(lines: list[bytes]) -> Iterator[Format]:
 
 def _is_likely(plan: Format, lines: list[bytes]) -> bool:
     """Whether one of the lines has the format's fixed texts, up to the first field that may be absent."""
-    if plan.shape is not Shape.LITERAL or plan.header:
+    if plan.shape is not Shape.LITERAL:
         return True
     optional = next((at for at, field in enumerate(plan.fields) if field.optional), len(plan.fields) + 1)
     texts = [plan.prefix.encode(), *(field.after.encode() for field in plan.fields[: optional - 1])]
     from elf.agent.formats.products.catalogue import has_texts
 
     return any(has_texts(line, texts) for line in lines)
+
+
+def _some(lines: list[bytes]) -> list[bytes]:
+    """Some lines, evenly spread."""
+    return lines[:: -(-len(lines) // LOOKED_AT)]
 
 
 def _lines(sample: bytes) -> list[bytes]:

@@ -180,57 +180,77 @@ static inline int V(ipv4)(const uint8_t *p, const uint8_t *end) {
 }
 
 /* The form of a field that is not "-" in the usual case; 0 where the general code must decide. */
-static __attribute__((noinline)) int V(quick_form)(const elf_state *s, const elf_field *f, const uint8_t *p, const uint8_t *q) {
+static inline int V(quick_form)(const elf_state *s, const elf_field *f, const uint8_t *p, const uint8_t *q) {
     if (f->form == FORM_CLIENT) return V(ipv4)(p, q);
     if (f->form == FORM_USER) return p < q && !s->ident;
     return f->form == FORM_WORD && elf_is_word(p, q);
 }
 
+/* Is the separator of a quick field at q? It holds no end of a line, so that the line's own end need not be compared. */
+static inline int V(follows)(const elf_field *f, const uint8_t *q) {
+    if ((elf_word(q) & f->mask8) != f->after8) return 0;
+    return f->after_n <= 8 || memcmp(q + 8, f->after + 8, f->after_n - 8) == 0;
+}
+
+/* A whole number that begins with a digit: its end, or NULL where the general code must decide. */
+static inline const uint8_t *V(quick_digits)(const elf_field *f, const uint8_t *p, const uint8_t *end, uint64_t *value) {
+    uint64_t v = elf_word(p) ^ 0x3030303030303030ull, others = (v | (v + 0x7676767676767676ull)) & 0x8080808080808080ull;
+    const uint8_t *q = p;
+    if (others & 0x80) return NULL;
+    if (others) {
+        q += __builtin_ctzll(others) >> 3;
+        v = elf_eight_digits(v << (64 - 8 * (q - p)));
+    } else {
+        for (v = 0; elf_digit(*q); q++) v = v * 10 + (*q - '0');
+        if (q - p > 18) return NULL;
+    }
+    *value = v;
+    return (f->after_n ? V(follows)(f, q) : q == end) && (f->convert != C_STATUS || q - p == 3) ? q : NULL;
+}
+
+/* The text of a field of a line without special bytes: its end, or NULL where the general code must decide. */
+static inline const uint8_t *V(quick_text)(elf_state *s, const elf_field *f, const uint8_t *p, const uint8_t *end) {
+    const uint8_t *q = p;
+    for (;; q++) {
+        q = V(find)(q, end, f->after[0]);
+        if (!q) return NULL;
+        if (V(follows)(f, q)) break;
+        if (f->quote) return NULL;
+    }
+    if (f->form && !(q - p == 1 && *p == '-') && !V(quick_form)(s, f, p, q)) return NULL;
+    if (!f->wanted || elf_is_null(f, p, (size_t)(q - p))) return q;
+    if (f->convert == C_STRING) elf_put_plain(s, f, T_ONE, p, q);
+    else V(request)(s, f, p, q);
+    return q;
+}
+
 /* The usual fields in the usual case, without a call: *at moves past the separator. 0 where the general code must decide. */
 static inline int V(quick)(elf_state *s, const elf_field *f, const uint8_t **at, const uint8_t *end, uint32_t special) {
-    const uint8_t *p = *at, *q = p;
-    uint64_t v, others;
+    const uint8_t *p = *at, *q;
+    uint64_t v;
+    int64_t micros;
+    if (*p == '-' && f->lone_dash && V(follows)(f, p + 1) && (f->after_n || p + 1 == end)) {
+        if (f->lone_dash == DASH_ZERO) elf_put_number(s, f, 0);
+        *at = p + 1 + f->after_n;
+        return 1;
+    }
     switch (f->fast) {
         case FAST_TEXT:
-            if (special) return 0;
-            do {
-                q = V(find)(q, end, f->after[0]);
-                if (!q) return 0;
-            } while (!V(after)(f, q, end) && !f->quote && q++);
-            if (f->quote && !V(after)(f, q, end)) return 0;
-            if (f->form && !(q - p == 1 && *p == '-') && !V(quick_form)(s, f, p, q)) return 0;
-            *at = q + f->after_n;
-            if (!f->wanted || (f->dash ? q - p <= 1 && (q == p || *p == '-') : elf_is_null(f, p, (size_t)(q - p)))) return 1;
-            if (f->convert == C_STRING) elf_put_plain(s, f, T_ONE, p, q);
-            else V(request)(s, f, p, q);
-            return 1;
+            if (special || !(q = V(quick_text)(s, f, p, end))) return 0;
+            break;
         case FAST_DIGITS:
-            v = elf_word(p) ^ 0x3030303030303030ull;
-            others = (v | (v + 0x7676767676767676ull)) & 0x8080808080808080ull;
-            if (others & 0x80) return 0;
-            if (others) {
-                q += __builtin_ctzll(others) >> 3;
-                v = elf_eight_digits(v << (64 - 8 * (q - p)));
-            } else {
-                for (v = 0; elf_digit(*q); q++) v = v * 10 + (*q - '0');
-            }
-            if (q - p > 18 || q > end || !V(after)(f, q, end)) return 0;
-            if ((!f->after_n && q != end) || (f->convert == C_STATUS && q - p != 3)) return 0;
+            if (!(q = V(quick_digits)(f, p, end, &v))) return 0;
             elf_put_number(s, f, (int64_t)v);
-            *at = q + f->after_n;
-            return 1;
+            break;
         case FAST_CLF:
-            if (end - p < 26 || !V(after)(f, p + 26, end) || (!f->after_n && end - p != 26)) return 0;
-            if (elf_word(p) != elf_word(s->clf_text) || elf_word(p + 8) != elf_word(s->clf_text + 8) ||
-                elf_word(p + 16) != elf_word(s->clf_text + 16) || memcmp(p + 24, s->clf_text + 24, 2)) {
-                if (elf_read_clf(s, p, p + 26, &s->clf_value) != 26) { s->clf_text[0] = 0; return 0; }
-                memcpy(s->clf_text, p, 26);
-            }
-            elf_put_time(s, f, s->clf_value);
-            *at = p + 26 + f->after_n;
-            return 1;
+            q = p + 26;
+            if (!elf_quick_clf(s, p, end, &micros) || !(f->after_n ? V(follows)(f, q) : q == end)) return 0;
+            elf_put_time(s, f, micros);
+            break;
         default: return 0;
     }
+    *at = q + f->after_n;
+    return 1;
 }
 
 /* Skip "Mar  7 10:05:03 host haproxy[12]: ", but nothing past the time's bracket: behind it a client may have written the mark. */
@@ -253,11 +273,11 @@ static inline __attribute__((always_inline)) int V(literal_fields)(
     }
     for (int i = 0; i < s->n_fields; i++) {
         const elf_field *f = &s->fields[i];
+        if (!careful && V(quick)(s, f, &p, end, special)) continue;  /* never at the line's end */
         if (p == end && f->optional) {
             for (; i < s->n_fields; i++) elf_put_null(s, &s->fields[i]);
             break;
         }
-        if (!careful && V(quick)(s, f, &p, end, special)) continue;
         int reason = V(field)(s, f, i, &p, end);
         if (reason) return reason;
     }
@@ -269,7 +289,7 @@ static inline __attribute__((always_inline)) int V(literal_fields)(
 static __attribute__((noinline)) int V(look_again)(elf_state *s, const uint8_t *p, const uint8_t *end, uint32_t special, int reason) {
     const uint8_t *at = s->bad_at;
     int field = s->bad_field;
-    elf_clear_row(s);
+    elf_clear_rows(s, 1);
     s->has_time = s->ident = 0, s->date = INT64_MIN, s->clock = -1, s->careful = 1;
     int again = V(literal_fields)(s, p, end, special, 1);
     s->careful = 0;

@@ -28,8 +28,9 @@ DEPTH_MAX = 64
 NAMED_MAX = 12
 """Keys that a message lists."""
 _NAME_MAX = 200
-_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
-_PAIR = re.compile(r'([^\s="]+)(?:=("(?:[^"\\]|\\.)*"|[^\s]*))?')
+# Compiled at first use: most logs have no keys.
+_NUMBER = r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?"
+_PAIR = r'([^\s="]+)(?:=("(?:[^"\\]|\\.)*"|[^\s]*))?'
 _NUMERIC = {"whole number", "other number"}
 
 
@@ -193,7 +194,8 @@ def _values(shape: Shape, line: bytes) -> Iterator[tuple[str, str]]:
         pairs = [part.partition(":")[::2] for part in text.split("\t") if ":" in part]
     else:
         pairs = [
-            (match[1], (match[2] or "").removeprefix('"').removesuffix('"')) for match in _PAIR.finditer(text)
+            (match[1], (match[2] or "").removeprefix('"').removesuffix('"'))
+            for match in re.finditer(_PAIR, text)
         ]
     for name, value in pairs:
         yield name, _kind_of_text(value)
@@ -247,7 +249,7 @@ def _kind_of_text(value: str) -> str:
         return "null"
     if value in ("true", "false"):
         return "boolean"
-    match = _NUMBER.fullmatch(value)
+    match = re.fullmatch(_NUMBER, value)
     if match is None:
         return "text"
     is_whole = not (match[1] or match[2]) and len(value) < 21 and -(1 << 63) <= int(value) < 1 << 63

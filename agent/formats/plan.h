@@ -34,6 +34,7 @@ enum { S_LITERAL, S_JSON, S_LTSV, S_LOGFMT, S_REGEX };
 /* What was expected where JSON is broken; expected.py has the texts. */
 enum { J_VALUE = 1, J_KEY, J_COLON, J_COMMA, J_STRING, J_NUMBER, J_DEPTH, J_OBJECT, J_END };
 enum { FAST_NO, FAST_DIGITS, FAST_CLF, FAST_TEXT };
+enum { DASH_NO, DASH_NULL, DASH_ZERO };
 /* Targets of one field: where its parts go. Only REQUEST, REQUEST_URL and URI use more than the first. */
 enum { T_ONE = 0, T_METHOD = 0, T_PATH, T_QUERY, T_PROTOCOL, T_SCHEME, T_HOST, T_COUNT };
 
@@ -45,6 +46,7 @@ typedef struct {
     uint8_t convert, escape, quote, fast, optional, required, sum, list, is_time;
     uint8_t next_optional, wanted, n_nulls, dash;  /* dash: "-" and "" are the NULL texts */
     uint8_t form, ahead;                           /* ahead: the fields after it that tell where it ends (V(split)) */
+    uint8_t lone_dash;                             /* of a quick field: what "-" is, one of the DASH_… */
     uint64_t after8, mask8;                        /* the first eight bytes of `after` */
     const uint8_t *after;
     uint32_t after_n;
@@ -108,8 +110,8 @@ typedef struct elf_state {
     const uint8_t *bad_at;
     int64_t time, date, clock;
     /* Memos across lines. */
-    uint8_t clf_text[32], date_text[16];
-    int64_t clf_value, date_days, zone_quarter, zone_micros;
+    uint8_t clf_text[32], date_text[16];  /* clf_text: 26 bytes; of a day and an offset, with clf_midnight */
+    int64_t clf_midnight, date_days, zone_quarter, zone_micros;
     /* Callbacks that take the GIL. */
     void *owner;
     int64_t (*zone)(void *owner, int64_t quarter);  /* of a zoneless local time: its offset, microseconds */
@@ -190,11 +192,14 @@ static inline void elf_put_null(elf_state *s, const elf_field *f) {
     s->slots[t].state[s->row] = 2;
 }
 
-/* Make the row of every slot NULL before a line is read into it. */
-static inline void elf_clear_row(elf_state *s) {
+/* Make `rows` rows of every slot NULL from the current one on: before a strip is read, and where a line was read in part. */
+static inline void elf_clear_rows(elf_state *s, size_t rows) {
     for (int i = 0; i < s->n_slots; i++) {
-        if (s->slots[i].spans) s->slots[i].spans[s->row].p = NULL;
-        else s->slots[i].state[s->row] = 0, s->slots[i].values[s->row] = 0;
+        if (s->slots[i].spans) memset(s->slots[i].spans + s->row, 0, rows * sizeof(elf_span));
+        else {
+            memset(s->slots[i].state + s->row, 0, rows);
+            memset(s->slots[i].values + s->row, 0, rows * sizeof(int64_t));
+        }
     }
 }
 #endif

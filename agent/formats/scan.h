@@ -5,11 +5,11 @@
 static inline uint32_t V(eq32)(const uint8_t *p, uint8_t c) {
     return (uint32_t)_mm256_movemask_epi8(_mm256_cmpeq_epi8(_mm256_loadu_si256((const __m256i *)p), _mm256_set1_epi8((char)c)));
 }
-/* One bit for each backslash, NUL and byte over 0x7f. */
-static inline uint32_t V(special32)(const uint8_t *p) {
+/* One bit for each newline, backslash, NUL and byte over 0x7f: the low half of a byte selects which of the first three it may be. */
+static inline uint32_t V(mark32)(const uint8_t *p) {
+    const __m256i low = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, '\n', 0, '\\', 0, 0, 0));
     __m256i v = _mm256_loadu_si256((const __m256i *)p);
-    __m256i odd = _mm256_or_si256(_mm256_cmpeq_epi8(v, _mm256_set1_epi8('\\')), _mm256_cmpeq_epi8(v, _mm256_setzero_si256()));
-    return (uint32_t)_mm256_movemask_epi8(_mm256_or_si256(odd, v));
+    return (uint32_t)_mm256_movemask_epi8(_mm256_or_si256(_mm256_cmpeq_epi8(_mm256_shuffle_epi8(low, v), v), v));
 }
 /* One bit for each quote, backslash and control character. */
 static inline uint32_t V(string32)(const uint8_t *p) {
@@ -24,12 +24,12 @@ static inline uint32_t V(eq32)(const uint8_t *p, uint8_t c) {
     uint32_t low = (uint32_t)_mm_movemask_epi8(_mm_cmpeq_epi8(_mm_loadu_si128((const __m128i *)p), k));
     return low | (uint32_t)_mm_movemask_epi8(_mm_cmpeq_epi8(_mm_loadu_si128((const __m128i *)(p + 16)), k)) << 16;
 }
-static inline uint32_t V(special16)(const uint8_t *p) {
+static inline uint32_t V(mark16)(const uint8_t *p) {
     __m128i v = _mm_loadu_si128((const __m128i *)p);
     __m128i odd = _mm_or_si128(_mm_cmpeq_epi8(v, _mm_set1_epi8('\\')), _mm_cmpeq_epi8(v, _mm_setzero_si128()));
-    return (uint32_t)_mm_movemask_epi8(_mm_or_si128(odd, v));
+    return (uint32_t)_mm_movemask_epi8(_mm_or_si128(_mm_or_si128(odd, v), _mm_cmpeq_epi8(v, _mm_set1_epi8('\n'))));
 }
-static inline uint32_t V(special32)(const uint8_t *p) { return V(special16)(p) | V(special16)(p + 16) << 16; }
+static inline uint32_t V(mark32)(const uint8_t *p) { return V(mark16)(p) | V(mark16)(p + 16) << 16; }
 static inline uint32_t V(string16)(const uint8_t *p) {
     __m128i v = _mm_loadu_si128((const __m128i *)p);
     __m128i odd = _mm_or_si128(_mm_cmpeq_epi8(v, _mm_set1_epi8('\\')), _mm_cmpeq_epi8(v, _mm_set1_epi8('"')));
@@ -50,11 +50,11 @@ static inline uint32_t V(eq32)(const uint8_t *p, uint8_t c) {
     for (int i = 0; i < 4; i++) bits |= V(pack8)(V(same8)(V(word)(p + 8 * i), c)) << 8 * i;
     return bits;
 }
-static inline uint32_t V(special32)(const uint8_t *p) {
+static inline uint32_t V(mark32)(const uint8_t *p) {
     uint32_t bits = 0;
     for (int i = 0; i < 4; i++) {
-        uint64_t x = V(word)(p + 8 * i);
-        bits |= V(pack8)(V(same8)(x, '\\') | V(zero8)(x) | (x & 0x8080808080808080ull)) << 8 * i;
+        uint64_t x = V(word)(p + 8 * i), odd = V(same8)(x, '\\') | V(same8)(x, '\n') | V(zero8)(x);
+        bits |= V(pack8)(odd | (x & 0x8080808080808080ull)) << 8 * i;
     }
     return bits;
 }
@@ -72,9 +72,11 @@ static inline uint32_t V(string32)(const uint8_t *p) {
 static inline const uint8_t *V(line_end)(const uint8_t *p, uint32_t *special) {
     uint32_t odd = 0;
     for (;; p += 32) {
-        uint32_t newline = V(eq32)(p, '\n'), bits = V(special32)(p);
+        uint32_t bits = V(mark32)(p);
+        if (!bits) continue;
+        uint32_t newline = V(eq32)(p, '\n');
         if (newline) {
-            *special = odd | (bits & (newline ^ (newline - 1)));
+            *special = odd | (bits & (newline - 1) & ~newline);
             return p + __builtin_ctz(newline);
         }
         odd |= bits;

@@ -38,6 +38,7 @@ class Step(msgspec.Struct, frozen=True):
     nulls: tuple[bytes, ...]
     targets: tuple[int, ...]
     fast: str
+    dash: str
     is_time: bool
     optional: bool
     next_optional: bool
@@ -118,6 +119,11 @@ def _step(
     after = field.after.encode()
     if field.quote and not after.startswith(field.quote.encode()):
         after = field.quote.encode() + after
+    fast = (
+        _fast(field, after)
+        if format.shape is Shape.LITERAL and b"\n" not in after and b"\r" not in after
+        else ""
+    )
     return Step(
         convert=_CONVERT[field.convert],
         escape=_ESCAPE[field.escape],
@@ -125,7 +131,8 @@ def _step(
         after=after,
         nulls=field.nulls,
         targets=_targets(field, slots),
-        fast=_fast(field, after) if format.shape is Shape.LITERAL else "",
+        fast=fast,
+        dash=_lone_dash(field) if fast and after[:1] != b"-" else "",
         is_time=type_of(field.convert) == TIMESTAMP and "time" in field.columns,
         optional=field.optional,
         next_optional=next_optional,
@@ -181,6 +188,13 @@ def _fast(field: Field, after: bytes) -> str:
         plain = all(not text.isdigit() for text in field.nulls)
         return "digits" if plain and not field.list and not after[:1].isdigit() else ""
     return ""
+
+
+def _lone_dash(field: Field) -> str:
+    """What a "-" in the place of a quick field is, so that the kernel need not look for its end."""
+    if b"-" in field.nulls:
+        return "" if field.sum or field.convert is Convert.TIME_CLF else "null"
+    return "zero" if field.convert is Convert.SIZE else ""
 
 
 def _chains(fields: Iterable[Field]) -> list[int]:

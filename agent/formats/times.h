@@ -100,6 +100,36 @@ static inline size_t elf_read_clf(elf_state *s, const uint8_t *p, const uint8_t 
     return elf_in_range(*micros) ? (size_t)(q - p) : 0;
 }
 
+/* elf_quick_clf where its memo does not hold. */
+static __attribute__((noinline)) int elf_read_clf26(elf_state *s, const uint8_t *p, const uint8_t *end, int64_t *micros) {
+    int64_t clock = 0;
+    if (end - p < 26 || elf_read_clf(s, p, p + 26, micros) != 26) return 0;
+    if (p[20] != ' ') return 1;  /* a fraction */
+    elf_read_clock(p + 12, p + 20, &clock);
+    int64_t midnight = *micros - clock;
+    if (!elf_in_range(midnight) || !elf_in_range(midnight + ELF_DAY - 1)) return 1;
+    memcpy(s->clf_text, p, 26);
+    s->clf_midnight = midnight;
+    return 1;
+}
+
+/* "17/May/2015:10:05:03 +0000" in the 26 bytes at p. The instant at which that day begins at that offset is remembered, so that
+ * the time of day is all that is read of most lines, its eight bytes at once. */
+static inline int elf_quick_clf(elf_state *s, const uint8_t *p, const uint8_t *end, int64_t *micros) {
+    uint64_t v = elf_word(p + 12) ^ 0x30303a30303a3030ull;  /* "00:00:00" */
+    if (elf_word(p) == elf_word(s->clf_text) && !memcmp(p + 8, s->clf_text + 8, 4) &&
+        elf_word(p + 18) >> 16 == elf_word(s->clf_text + 18) >> 16 &&
+        !((v | (v + 0x0606000606000606ull)) & 0xf0f0fff0f0fff0f0ull)) {
+        v = v * 10 + (v >> 8);
+        unsigned h = v & 0xff, m = v >> 24 & 0xff, second = v >> 48 & 0xff;
+        if (h < 24 && m < 60 && second < 60) {
+            *micros = s->clf_midnight + ((h * 60 + m) * 60 + second) * 1000000ll;
+            return 1;
+        }
+    }
+    return elf_read_clf26(s, p, end, micros);
+}
+
 static inline int64_t elf_iso_date(const uint8_t *p) {
     if (p[4] != '-' || p[7] != '-') return INT64_MIN;
     return elf_days(elf_year(p), elf_two(p + 5), elf_two(p + 8));

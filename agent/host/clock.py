@@ -14,6 +14,11 @@ from collections.abc import Callable
 
 STEP_US = 50_000
 """A smaller difference is slewing or noise, and makes no timer late by more than this."""
+LOOP_US = 1_000
+"""The resolution of uvloop's timers, which it rounds: without a margin it wakes too early, again and again, four times for each
+deadline."""
+MOVE_S_MIN = 0.02
+"""A deadline that moved later by less keeps its wake."""
 SLEEP_S_MAX = 1.0
 """The longest sleep, so that a step of the clock is noticed."""
 
@@ -40,7 +45,7 @@ class Clock:
 
 
 class Timer:
-    """Calls `wake` on the loop once for each time that it is set. clock_us: the clock of the deadlines."""
+    """Calls `wake` on the loop at the deadline that was set last. clock_us: the clock of the deadlines."""
 
     def __init__(self, clock_us: Callable[[], int], wake: Callable[[], None]) -> None:
         self._clock_us, self._wake = clock_us, wake
@@ -48,11 +53,13 @@ class Timer:
         self._at_s = 0.0
 
     def set(self, deadline_us: int) -> None:
-        """Wake at that deadline, or after `SLEEP_S_MAX`, or when it is set already, whichever comes first. O(log calls)."""
+        """Wake at that deadline instead of an earlier one, or after `SLEEP_S_MAX`; not before it, and at most 2 ms after;
+        but a wake that is due a little earlier stays, since moving it costs more. O(log calls)."""
         loop = asyncio.get_running_loop()
-        at_s = loop.time() + min(max(0.0, (deadline_us - self._clock_us()) / 1e6), SLEEP_S_MAX)
+        wait_us = max(0, deadline_us - self._clock_us())
+        at_s = loop.time() + min((wait_us // LOOP_US + 2) * LOOP_US / 1e6, SLEEP_S_MAX)
         if self._call is not None:
-            if self._at_s <= at_s:
+            if 0 <= at_s - self._at_s < MOVE_S_MIN:
                 return
             self._call.cancel()
         self._call, self._at_s = loop.call_at(at_s, self._ring), at_s

@@ -46,7 +46,7 @@ from elf.agent.node.mesh_node import MeshNode, Outer
 from elf.agent.node.revoked import REVOKED
 from elf.agent.node.vacancy import is_fault
 from elf.cbt.budget import Budget
-from elf.errors import ConfigError, InternalError, PeerError, StateError
+from elf.errors import ConfigError, InternalError, PeerError, StateError, UsageError
 from elf.jobmaster.directory.directory import UNBELIEVED
 from elf.jobmaster.directory.job_spec import jobs_of
 from elf.jobmaster.log.log_codec import LOG
@@ -58,11 +58,12 @@ from elf.srt.messages.reports import Failing, StatusReport
 from elf.srt.messages.typed import parse
 from elf.srt.security.certificates import Keys, Trust, TrustError
 from elf.srt.security.items import Notary
-from elf.srt.transport.transport import Transport
+from elf.srt.transport.alone import NoTransport
 from elf.version import version
 
 if TYPE_CHECKING:
     from elf.agent.host.sink_host import SinkHost
+    from elf.srt.transport.transport import Transport
 
 DRAIN_S = 0.5
 """How long a stop waits for pending writes."""
@@ -75,7 +76,7 @@ LEAVE_S_MAX = 60.0
 
 
 class Host:
-    """One agent in a mesh. `run` it once. Everything but reading and writing happens on the loop."""
+    """One agent in a mesh, or alone. `run` it once. Everything but reading and writing happens on the loop."""
 
     def __init__(
         self,
@@ -103,7 +104,7 @@ class Host:
         self.reading = SourceThreads(self, self.mesh.cpu_max)
         self.sources = self.reading.sources
         self.node: MeshNode
-        self.transport: Transport
+        self.transport: Transport | NoTransport
         self.store: Store
         self.memory: Memory
         self.service: ControlService
@@ -117,7 +118,8 @@ class Host:
         self.last_life = 0
         """The latest life of which the folder has all records; this life is higher."""
         self._recalls = Recalls(self)
-        self.is_started = self.is_over = False
+        self.is_open = self.is_started = self.is_over = False
+        """is_open: the state is read, and this life is on disk."""
         self._former = former
         self._restart: Restart | None = None
         self._waits: asyncio.Task[None] | None = None
@@ -144,6 +146,7 @@ class Host:
             opened.callback(records.close)
             life = self._begin_life(records, former)
             me = self._listen(life, opened)
+            self.is_open = True
             agent = self.config.agent
             self.budget = Budget(agent.memory_max, agent.state_dir, resident_bytes, self.memory.bare)
             opened.callback(self.budget.close)
@@ -180,16 +183,26 @@ class Host:
         """Open the transport. Returns the contact of this life. Messages are dropped until the node starts."""
         folder = self.config.agent.state_dir
         key = self.keys.curve_public if self.keys is not None else own_key(folder)
-        claim(folder, node_id(key))
-        self.transport = Transport(
-            node_id(key),
+        me = node_id(key)
+        claim(folder, me)
+        self.transport = NoTransport(me) if self.mesh.listen is None else self._new_transport(me, key, life)
+        self.transport.start()
+        opened.callback(self.transport.close)
+        return Contact(me, life, self.transport.address, 0, self.instance)
+
+    def _new_transport(self, me: NodeId, key: bytes, life: int) -> Transport:
+        from elf.srt.transport.transport import Transport
+
+        advertise = self.mesh.advertise
+        return Transport(
+            me,
             life,
             self.parameters,
             keys=self.keys,
             trust=self.trust,
             key=key,
             listen=str(self.mesh.listen),
-            advertise="" if self.mesh.advertise.port == 0 else self.mesh.advertise.endpoint,
+            advertise="" if advertise is None or advertise.port == 0 else advertise.endpoint,
             address_of=self.peers.address_of,
             deliver=self._deliver,
             notice=self.notice,
@@ -203,9 +216,6 @@ class Host:
             waits=lambda: self.single_instance.rival is not None,
             unsendable=self._unsendable,
         )
-        self.transport.start()
-        opened.callback(self.transport.close)
-        return Contact(node_id(key), life, self.transport.address, 0, self.instance)
 
     async def _begin(self, me: Contact, records: Stored) -> None:
         self.node = MeshNode(
@@ -242,9 +252,9 @@ class Host:
 
     def _start(self, records: Stored) -> None:
         self.is_started = True
-        self.notices(
-            f"agent {self.config.agent.name} ({short(self.node.id)}) begins, at {self.transport.address.partition('/')[0]}"
-        )
+        at = self.transport.address.partition("/")[0]
+        place = f"at {at}" if at else "in no mesh, since it has no listen"
+        self.notices(f"agent {self.config.agent.name} ({short(self.node.id)}) begins, {place}")
         effects = self.node.start(self.clock_us(), records, self.seeds.contacts())
         records.close()
         self.perform(effects)
@@ -353,7 +363,12 @@ class Host:
         self._left.set()
 
     async def leave(self) -> bool:
-        """Leave the mesh for good, and end once it has every line logged by now. Returns whether it had, within `LEAVE_S_MAX`."""
+        """Leave the mesh for good, and end once it has every line logged by now. Returns whether it had, within `LEAVE_S_MAX`.
+        Raises UsageError for an agent that is in none."""
+        if self.mesh.listen is None:
+            raise UsageError(
+                f"agent {self.config.agent.name}: it is in no mesh, so it cannot leave one; SIGTERM ends it"
+            )
         self.perform(self.node.leave(self.clock_us()))
         try:
             await asyncio.wait_for(self._left.wait(), LEAVE_S_MAX)
@@ -423,7 +438,8 @@ class Host:
             self.costs.look(time.monotonic(), self.node.sent_bytes)
             for job, why in self.costs.over(self.node.seats.values()):
                 self.perform(self.node.over_limit(job, why, self.clock_us()))
-            self._loop.call_later(LOOK_S, self._look)
+            # At whole seconds, as the transport's ticks are: one wake for both.
+            self._loop.call_at(round(self._loop.time()) + LOOK_S, self._look)
 
     def submit(self, item: Item) -> None:
         """Put an item into the directory, and perform the effects."""

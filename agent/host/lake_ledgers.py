@@ -6,18 +6,57 @@ later, that lake lacks all windows, and masters send them; a window that one lak
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 
-from elf.jobmaster.delivery.ledger import Ledger
+from elf.jobmaster.delivery.ledger import ENTRIES_KEPT, NO_REVISION, Ledger, Revision, Window
+from elf.jobmaster.directory.job_spec import JobSpec
+from elf.jobmaster.log.schedule import Shape, plan_of
+from elf.jobmaster.windows import result
+from elf.sinks.lake.layout import pane_folder
+from elf.sinks.lake.parquet import ParquetSink
 from elf.srt.messages.effects import Effect, Send
-from elf.srt.messages.ids import ID_BYTES, JobId, NodeId
+from elf.srt.messages.ids import ID_BYTES, MAKER_BYTES, JobId, NodeId
 from elf.srt.messages.results import LedgerReport, LedgerRequest, Put, PutPart, PutReply
 
 
 def key_of(job: JobId, lake: str) -> bytes:
     """The key under which that ledger is on disk."""
     return blake2b(job + lake.encode(), digest_size=ID_BYTES).digest()
+
+
+def adopt(
+    ledger: Ledger, lake: ParquetSink, spec: JobSpec, panes: Mapping[tuple[str, int], result.Revision]
+) -> None:
+    """Let the ledger adopt the windows that only the lake's files show, of the newest windows of versions that can still change.
+    panes: the lake's. Raises OSError. O(panes); opens the files of such windows only, in the lake's process."""
+    shapes = {version.digest: Shape.of(plan_of(version.plan)) for version in spec.whole if version.plan}
+    windows: dict[Window, tuple[Revision, int]] = {}  # -> the lowest revision of its panes, and that pane
+    for (version, pane), (epoch, node, n) in panes.items():
+        if version in shapes and node.bit_length() <= 8 * MAKER_BYTES:
+            window, held = (
+                (version, shapes[version].stored_with(pane)),
+                ((epoch, node.to_bytes(MAKER_BYTES), n), pane),
+            )
+            windows[window] = min(held, windows.get(window, held))
+    newest = sorted(windows, key=lambda window: window[1])[-ENTRIES_KEPT:]
+    known = ledger.results
+    fresh = {
+        each: windows[each] for each in newest if windows[each][0] > known.get(each, (NO_REVISION, 0))[0]
+    }
+    if not fresh:
+        return
+    folders = {
+        (version, pane): pane_folder(lake.directory, spec.name, version, pane, pane + shapes[version].pane_us)
+        for (version, _), (_, pane) in fresh.items()
+    }
+    withdrawn = lake.withdrawn(set(folders.values()))
+    ledger.adopt(
+        {
+            window: (revision, (folders[window[0], pane], pane, panes[window[0], pane]) in withdrawn)
+            for window, (revision, pane) in fresh.items()
+        }
+    )
 
 
 def step_all(

@@ -14,13 +14,18 @@
 | free | holes in the allocator's heap: free, and not returned to the system |
 | other | not counted by any owner: code loaded later, buffers of libraries, objects |
 
+A master and the state of a log refer to themselves, so what a master that stepped down held, and a state that another master's
+replaced, is freed by the collector alone; left to itself it comes to them after hours, and an agent that became a master often
+kept them all. So `look` runs it when a master or a state is gone.
+
 `bare` is the process before it reads its journal. Once a second the memory of owners outside the budget is reported to it, so
 that its trees leave room for them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -29,6 +34,7 @@ from elf.agent.node.job_seat import JobSeat
 from elf.agent.node.mesh_node import MeshNode
 from elf.cbt.budget import Budget
 from elf.jobmaster.log.job_state import JobState
+from elf.srt.messages.ids import JobId
 from elf.srt.messages.sizes import entry_bytes
 
 LOOK_S = 1.0
@@ -56,6 +62,7 @@ class Memory:
         self._resident = resident
         self._free = 0  # free bytes after the last trim, or the least since
         self._looks = 0  # since the last trim
+        self._held: dict[JobId, tuple[int, int]] = {}  # job -> the identities of its master and its state
 
     @property
     def grown(self) -> int:
@@ -63,10 +70,13 @@ class Memory:
         return max(0, self._resident() - self.bare)
 
     def look(self, host: Held, budget: Budget) -> None:
-        """Report to the budget what other owners hold, and return free memory. Some milliseconds at most."""
+        """Report to the budget what other owners hold, and return free memory. Some milliseconds; 30 if a master or a state
+        is gone."""
         with suppress(OSError):  # spilling fails now; the store reports why
             for name, size in outside_budget(host).items():
                 budget.reserve(name, size)
+        if self.is_dropped(host.node.seats.values()):
+            gc.collect()
         free = free_bytes()
         self._free, self._looks = min(self._free, free), self._looks + 1
         is_due = self._looks >= TRIM_LOOKS and free > TRIM_BYTES
@@ -74,12 +84,28 @@ class Memory:
             give_back()
             self._free, self._looks = free_bytes(), 0
 
+    def is_dropped(self, seats: Iterable[JobSeat]) -> bool:
+        """Whether a master or a state is gone since the last call. O(seats)."""
+        before, self._held = self._held, {seat.job: _identities(seat) for seat in seats}
+        nothing = (0, 0)
+        return any(
+            was not in (0, now)
+            for job, held in before.items()
+            for was, now in zip(held, self._held.get(job, nothing), strict=True)
+        )
+
     def by_owner(self, host: Held, budget: Budget) -> dict[str, int]:
         """Bytes of each owner; they add up to `grown`, unless owners report more than that."""
         owned = budget.by_owner() | outside_budget(host)
         left = max(0, self.grown - sum(owned.values()))
         free = min(left, max(0, free_bytes() - self._free))
         return owned | {"free": free, "other": left - free}
+
+
+def _identities(seat: JobSeat) -> tuple[int, int]:
+    """Of the job's master and of its state here; 0 for one that it has not."""
+    master, state = seat.master, seat.succession.replica.log.state
+    return id(master) if master is not None else 0, id(state) if state is not None else 0
 
 
 def outside_budget(host: Held) -> dict[str, int]:

@@ -24,7 +24,7 @@ import asyncio
 from asyncio import Task
 from pathlib import Path
 from time import monotonic, time
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -34,7 +34,10 @@ from elf.agent.node.mesh_node import MeshNode
 from elf.agent.node.rivals import HEARSAY_S, Rival, is_above
 from elf.srt.messages.messages import Contact
 from elf.srt.transport.admission import both
-from elf.srt.transport.transport import Transport
+from elf.srt.transport.alone import NoTransport
+
+if TYPE_CHECKING:
+    from elf.srt.transport.transport import Transport
 
 CHECK_S = 1.0
 """How often a waiting process checks whether the other one lives."""
@@ -57,7 +60,7 @@ class Host(Protocol):
     """What `SingleInstance` needs of the process around a node."""
 
     node: MeshNode
-    transport: Transport
+    transport: Transport | NoTransport
     instance: int
     is_started: bool
     last_life: int

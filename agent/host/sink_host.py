@@ -11,8 +11,10 @@ again under the same name.
 An exception for one job affects only that job: its messages are dropped until a back-off is over (`elf.agent.node.vacancy`), and
 its ledgers start again as lost ones, since they may be ahead of the lake. The other windows of the batch are stored.
 
-Each job has a ledger for each of its lakes here (`lake_ledgers`). If a ledger is lost, its lake still has revisions: a new ledger
-starts with a fence above all of them, so that a mesh that starts again uses higher ones.
+Each job has a ledger for each of its lakes here (`lake_ledgers`). If a ledger is lost, its lake still has files: a new ledger
+starts with a fence above all of them, so that a mesh that starts again uses higher ones, and with the windows that they hold, so
+that a change of the job withdraws these. A ledger that lacks the last windows, because the agent ended before its disk took them,
+gets them in the same way.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from elf.agent.config.specs import SinkSection
 from elf.agent.control.gathering import Gathering, OnDisk
 from elf.agent.host.cell_types import check_pane
 from elf.agent.host.compaction import Compaction
-from elf.agent.host.lake_ledgers import key_of, step_all, wanted
+from elf.agent.host.lake_ledgers import adopt, key_of, step_all, wanted
 from elf.agent.node.mesh_node import MeshNode, Outer
 from elf.agent.node.vacancy import Vacancy, is_fault
 from elf.errors import PeerError
@@ -289,9 +291,11 @@ class SinkHost:
         return found
 
     def _open(self, spec: JobSpec, name: str) -> Ledger:
-        """The ledger from disk; without one, a ledger that is above all masters that the lake's files name."""
+        """The ledger from disk, with all windows that the lake's files show; without one, it is also above all masters that these
+        name. Raises OSError."""
         ledger = Ledger(spec.id, key_of(spec.id, name))
-        epoch = self._lakes[name].next_epoch(spec.name) - 1
+        panes = self._lakes[name].revisions(spec.name)
+        epoch = max((revision[0] for revision in panes.values()), default=-1)
         records = self._records.get(key_of(spec.id, name))
         if records is not None:
             ledger.restore(records)
@@ -299,6 +303,7 @@ class SinkHost:
             ledger.fence = above_all(epoch)
         if spec.id in self._reset_ledgers:
             ledger.fence = max(ledger.fence, above_all(max(epoch, self._reset_ledgers[spec.id])))
+        adopt(ledger, self._lakes[name], spec, panes)
         return ledger
 
     def _states(self, put: Put, spec: JobSpec) -> list[PaneState] | None:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import ModuleType
+from typing import Any
 
 _NUMPY_DOCUMENTATION = ("numpy._core._add_newdocs", "numpy._core._add_newdocs_scalars")
 
@@ -25,6 +26,24 @@ def light_imports() -> None:
         import msgspec  # noqa: F401
     with _in_place({name: ModuleType(name) for name in _NUMPY_DOCUMENTATION}):
         import numpy as np  # noqa: F401
+
+
+class _NoTls(ModuleType):
+    """In place of the module ssl, for uvloop, which takes exceptions, types and a few numbers from it as it loads."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return 0 if name.startswith("SSL_ERROR_") else type(name, (Exception,), {})
+
+
+def light_event_loop() -> None:
+    """Import asyncio and uvloop without OpenSSL, which takes 5 MB. No TLS in this process then; the mesh has CURVE. Call before
+    anything else imports them."""
+    with _in_place({"ssl": None}):
+        import asyncio  # noqa: F401
+    with _in_place({"ssl": _NoTls("ssl")}):
+        import uvloop  # noqa: F401
 
 
 @contextmanager

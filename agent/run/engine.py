@@ -158,7 +158,7 @@ class OneShot:
         """Give every window to the sinks, and every pane's state to those that want it."""
         self.feed.empty_dictionaries()
         self.budget.reserve("worker", self.worker.nbytes + self.feed.nbytes)
-        deliver(self.publisher, self.panes, self.budget, sinks, lost, self.lost_values.noted)
+        deliver(self.publisher, self.panes, self.budget, sinks, lost)
         self.overflows += self.publisher.finisher.overflows
 
     def close(self) -> None:

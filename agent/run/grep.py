@@ -3,7 +3,7 @@
     block of lines -> Feed -> rows for which the condition is true -> their lines -> spans of the block
 
 The filter runs on columns, a block at a time. Lines are copied from the block as they stood in the file, neighbours as one span.
-Of a line that a container's runtime divided into parts only the first is printed.
+A line that a container's runtime divided into parts counts as one, and all of its parts are printed, where they stood.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from elf.jobmaster.plan.plan import Column, RowPlan
 from elf.jobmaster.values.sql_types import TIMESTAMP, SqlType
 
 Mask = NDArray[np.bool_]
+Places = NDArray[np.int64]
 _BEFORE = "SELECT true AS matches FROM access WHERE\n"
 """The query of a condition. The condition begins on a line of its own, so that its places in messages are known."""
 
@@ -162,13 +163,13 @@ class Grep:
         feed.take(block, now_us=time.time_ns() // 1_000)
         format = self._formats.of(block)
         starts, ends = lines_of(block.data, format.comment.encode())
+        chosen = np.flatnonzero(matches.lines(matches.count, invert=self._options.invert))[:left]
+        raw = chosen
         if len(starts) != matches.count:  # some are in parts
-            parts = feed.first_parts(format)
+            parts = feed.parts(format)
             assert parts is not None
-            begun = np.searchsorted(starts, parts[:, 0])
-            starts, ends = starts[begun], ends[begun]
-        chosen = np.flatnonzero(matches.lines(len(starts), invert=self._options.invert))[:left]
-        return Found(block.path, block.data, spans_of(chosen, starts, ends), len(chosen))
+            raw = _raw_lines(starts, *parts, chosen)
+        return Found(block.path, block.data, spans_of(raw, starts, ends), len(chosen))
 
 
 def condition(text: str, schema: Mapping[str, SqlType], parameters: Mapping[str, str]) -> RowPlan:
@@ -186,6 +187,13 @@ def condition(text: str, schema: Mapping[str, SqlType], parameters: Mapping[str,
             "elf grep takes a condition alone; for ORDER BY, LIMIT and GROUP BY there is elf run"
         )
     return plan
+
+
+def _raw_lines(starts: Places, begins: Places, further: Places, chosen: Places) -> Places:
+    """The raw lines of the chosen lines, as numbers in `starts`, in the order of the block. O(lines log lines)."""
+    line_of = starts.copy()  # by where its first part begins
+    line_of[np.searchsorted(starts, further[:, 0])] = further[:, 1]
+    return np.flatnonzero(np.isin(line_of, begins[chosen]))
 
 
 def lines_of(data: memoryview | bytes, comment: bytes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -35,8 +35,9 @@ def serve(config: Config, notices: Notices, stop: Event) -> None:
 
     Raises ConfigError for what is wrong in the file, StateError when `state_dir` cannot be used or belongs to another agent.
     """
-    state_dir.make(config.agent.state_dir)
-    live = _open_live(config, notices)
+    live = _open_when_there_is_room(config, notices, stop)
+    if live is None:
+        return
     try:
         # Record this start's epoch and positions first: then no revision is used twice, even after a kill in the first second.
         live.sync(now=True)
@@ -44,6 +45,23 @@ def serve(config: Config, notices: Notices, stop: Event) -> None:
         live.finish(publish_open=False)
     finally:
         live.close()
+
+
+def _open_when_there_is_room(config: Config, notices: Notices, stop: Event) -> Live | None:
+    """Open the agent; while its disk is full, wait and try again. Returns None if `stop` is set meanwhile. Raises as `serve`."""
+    folder, is_told = config.agent.state_dir, False
+    while not stop.is_set():
+        try:
+            state_dir.make(folder)
+            return _open_live(config, notices)
+        except StateError as error:
+            if not state_dir.is_full(error):
+                raise
+            if not is_told:
+                notices(state_dir.waiting(folder, error))
+            is_told = True
+        stop.wait(state_dir.RETRY_S)
+    return None
 
 
 def _open_live(config: Config, notices: Notices) -> Live:

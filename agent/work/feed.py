@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 
 from elf.agent.files.blocks import Block, FileKey
 from elf.agent.formats.batch import Batch, Lost, Reject
-from elf.agent.formats.envelopes.wrapped import WrappedParser, make_parser
+from elf.agent.formats.envelopes.wrapped import WrappedParser
 from elf.agent.formats.fields import Format, Reason
 from elf.agent.formats.own_keys import asked_types, plain_name, typed_name
 from elf.agent.formats.parser import Parser
+from elf.agent.work.parsers import Parsers
 from elf.cbt._strings import Strings
 from elf.jobmaster.plan.plan import Plan, RowPlan
 from elf.jobmaster.values.sql_types import Kind, SqlType
@@ -146,17 +147,17 @@ class Feed:
         self.files: dict[FileKey, ParseState] = {}
         self.time_max: int | None = None
         self._format_of, self._workers, self._settle, self._head = format_of, list(workers), settle, head
-        self._columns, self._timezone, self._agent, self._bounds = columns, timezone, agent, bounds
-        self._strings_max = strings_max
+        self._bounds = bounds
+        types = asked_types((each.name, each.type) for worker in workers for each in worker.plan.columns)
+        self._parsers = Parsers(columns | types.keys(), types, timezone, agent, strings_max)
         self.on_failure: Callable[[Reader, Exception], None] | None = None
         """Called with a worker that raised (a bug of ours); has to `leave_out` it. None: the error propagates."""
-        self._parsers: dict[Format, Parser | WrappedParser] = {}
         self._current: object = None
 
     @property
     def nbytes(self) -> int:
         """Memory of the dictionaries."""
-        return sum(parser.nbytes for parser in self._parsers.values())
+        return self._parsers.nbytes
 
     def take(
         self,
@@ -172,7 +173,7 @@ class Feed:
         """
         retained_of = list(zip(self._workers, retained_us or [None] * len(self._workers), strict=True))
         format = self._format_of(block)
-        parser = self._parser(format)
+        parser = self._parsers.of(format)
         if parser.full():
             self.empty_dictionaries()
         state = self._file(block, parser, format)
@@ -210,30 +211,14 @@ class Feed:
     def empty_dictionaries(self) -> None:
         """Free the dictionaries' memory, after settling every worker."""
         self._settle()
-        for parser in self._parsers.values():
-            parser.clear()
+        self._parsers.empty()
         for worker in self._workers:
             worker.forget()
 
-    def first_parts(self, format: Format) -> NDArray[np.intp] | None:
+    def parts(self, format: Format) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
         """See `WrappedParser`, which reads lines in parts; None of lines that have none."""
-        parser = self._parsers[format]
-        return parser.first_parts() if isinstance(parser, WrappedParser) else None
-
-    def _parser(self, format: Format) -> Parser | WrappedParser:
-        parser = self._parsers.get(format)
-        if parser is None:
-            asked = [(each.name, each.type) for worker in self._workers for each in worker.plan.columns]
-            types = asked_types(asked)
-            parser = self._parsers[format] = make_parser(
-                format,
-                self._columns | types.keys(),
-                timezone=self._timezone,
-                agent=self._agent,
-                strings_max=self._strings_max,
-                types=types,
-            )
-        return parser
+        parser = self._parsers.of(format)
+        return parser.parts() if isinstance(parser, WrappedParser) else None
 
     def _file(self, block: Block, parser: Parser | WrappedParser, format: Format) -> ParseState:
         if block.first or block.file not in self.files:

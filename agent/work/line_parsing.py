@@ -1,73 +1,52 @@
-"""Blocks to batches for one source: one parser for each format, shared by all jobs; the parse state at any offset."""
+"""Blocks to batches for one source of an agent of a mesh: parsed once for all jobs; the parse state at any offset."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import msgspec
 import numpy as np
 
 from elf.agent.files.blocks import Block
 from elf.agent.formats.batch import Batch
-from elf.agent.formats.envelopes.wrapped import WrappedParser, make_parser
+from elf.agent.formats.envelopes.wrapped import WrappedParser
 from elf.agent.formats.fields import Format
 from elf.agent.formats.parser import Parser
 from elf.agent.work.feed import FUTURE_US, ParseState, without_future
+from elf.agent.work.parsers import Parsers
 from elf.agent.work.rescan import Rescan
 from elf.errors import SourceError
 from elf.jobmaster.values.sql_types import SqlType
 
+ONLY_TIME = frozenset({"time"})
 LOOK_BACK_BYTES = (64 << 10, 1 << 20)
 """Bytes before an offset in which the line before it is searched; if it begins earlier, the file is read from its start."""
 
 
-class Parsing:
-    """The parsers of one source. `columns`: the ones they fill; `types`: of those that keys of the lines may fill."""
+class Parsing(Parsers):
+    """The parsers of one source, and others that find only the time of lines."""
 
     def __init__(self, timezone: str, agent: str, line_max: int, strings_max: int) -> None:
-        self.columns, self.types = frozenset({"time"}), dict[str, SqlType]()
-        self._timezone, self._agent, self._line_max, self._strings_max = (
-            timezone,
-            agent,
-            line_max,
-            strings_max,
-        )
-        self._parsers: dict[Format, Parser | WrappedParser] = {}
-        self._clocks: dict[Format, Parser | WrappedParser] = {}
+        self._clocks = Parsers(ONLY_TIME, {}, timezone, agent, strings_max, line_max)
+        super().__init__(ONLY_TIME, {}, timezone, agent, strings_max, line_max)
+
+    def ask(self, columns: Collection[str], types: Mapping[str, SqlType]) -> None:
+        super().ask(columns, types)
+        self._clocks.ask(ONLY_TIME, types)
 
     @property
     def nbytes(self) -> int:
-        """Memory of the dictionaries."""
-        return sum(parser.nbytes for parser in (*self._parsers.values(), *self._clocks.values()))
-
-    def ask(self, columns: frozenset[str], types: Mapping[str, SqlType] | None = None) -> None:
-        """Fill these columns from now on. The caller first settles everything that holds codes of the dictionaries."""
-        self.columns, self.types = columns, dict(types or {})
-        self._parsers.clear()
+        return super().nbytes + self._clocks.nbytes
 
     def parse(
         self, block: Block, format: Format, state: ParseState, now_us: int, settle: Callable[[], None]
     ) -> Batch:
         """Parse the lines of a block. state: of its file before the block. settle: see `JobRows.settle`."""
-        parser = self._parsers.get(format)
-        if parser is None:
-            parser = self._parsers[format] = self._make(format, self.columns)
+        parser = self.of(format)
         if parser.full():
             settle()
-            for each in self._parsers.values():
-                each.clear()
+            self.empty()
         return _parsed(parser, block.lines, state, now_us)
-
-    def _make(self, format: Format, columns: frozenset[str]) -> Parser | WrappedParser:
-        return make_parser(
-            format,
-            columns,
-            timezone=self._timezone,
-            line_max=self._line_max,
-            agent=self._agent,
-            strings_max=self._strings_max,
-            types=self.types,
-        )
 
     def state_at(
         self, scan: Rescan, format: Format, now_us: int, from_start: Callable[[], Rescan]
@@ -78,9 +57,7 @@ class Parsing:
         """
         if not scan.offset:
             return ParseState(format)
-        clock = self._clocks.get(format)
-        if clock is None:
-            clock = self._clocks[format] = self._make(format, frozenset({"time"}))
+        clock = self._clocks.of(format)
         clock.clear()
         for size in () if format.header else LOOK_BACK_BYTES:
             tail = scan.tail(size)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 
 from elf.agent.formats.batch import Reject
@@ -56,6 +55,8 @@ class Unparsed:
         if parsed:
             return f"{self._name}: lines can be parsed again"
         reason = f"{self._name}: none of the last {lines:,} lines could be parsed: {self.reason}"
+        import shlex
+
         format = "" if self._format == "auto" else f" --format {shlex.quote(self._format)}"
         return f"{reason}; see where with: elf parse {shlex.quote(path)}{format}"
 

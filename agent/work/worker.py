@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from elf.agent.formats.batch import Batch
 from elf.cbt import aggregates
 from elf.cbt._front import Front
-from elf.cbt._kernel import make_rows
+from elf.cbt._kernel import make_rows, merge
 from elf.cbt._keys import concat_keys, encode_keys
 from elf.cbt._sketch import exact_parts, exact_squares_parts, registers_of_strings
 from elf.cbt._strings import Strings
@@ -32,6 +32,7 @@ from elf.jobmaster.plan.plan import Accumulator, Expression, Family, FamilyKind,
 from elf.jobmaster.values.sql_types import Kind
 from elf.jobmaster.values.vector import Vector
 from elf.jobmaster.windows.best import PRUNED, winners
+from elf.jobmaster.windows.counters import lost_rows
 from elf.jobmaster.windows.lanes import LINE_OPS, family_ops, group_ops, is_valued, member_inputs
 
 Mask = NDArray[np.bool_]
@@ -98,7 +99,7 @@ class Worker:
         panes = self._panes(batch)
         late = self._count_lines(batch, panes, pane_before, retained_us, late_us)
         if batch.lost:
-            self._count_lost(batch, panes)
+            self._count_lost(batch, panes, late)
         if not rows:
             return
         keep = None if late is None else ~late
@@ -154,9 +155,10 @@ class Worker:
             self._count_rejects(batch, panes, pane_before)
         return late
 
-    def _count_lost(self, batch: Batch, panes: int | NDArray[np.int64]) -> None:
+    def _count_lost(self, batch: Batch, panes: int | NDArray[np.int64], late: Mask | None) -> None:
         for column, rows in batch.lost.items():
             if column in self._wanted:
+                rows = rows if late is None else rows[~late[rows]]
                 at = panes[rows] if isinstance(panes, np.ndarray) else np.full(len(rows), panes)
                 for pane, count in zip(*np.unique(at, return_counts=True), strict=True):
                     self._lost[column, int(pane)] += int(count)
@@ -310,7 +312,7 @@ class Worker:
         keys, ends = _encode([], len(lines))
         rows = make_rows(lines.panes(), keys, ends, _lengths(ends), lines.lanes(), LINE_OPS)
         lines.clear()
-        return rows
+        return merge([rows, lost_rows(self._lost)], LINE_OPS) if self._lost else rows
 
     def _cut_family(
         self,

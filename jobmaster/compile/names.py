@@ -10,7 +10,7 @@ from elf.jobmaster.compile.aggregates import Aggregates
 from elf.jobmaster.compile.given import Given
 from elf.jobmaster.compile.literals import Term
 from elf.jobmaster.compile.parse import Node, fail
-from elf.jobmaster.plan.plan import Column, Expression, WindowSpec
+from elf.jobmaster.plan.plan import CANONICAL, Column, Expression, WindowSpec
 from elf.jobmaster.values.sql_types import TIMESTAMP, WINDOW, SqlType
 
 WINDOW_FIELDS = {"start": Column("#window_start", TIMESTAMP), "end": Column("#window_end", TIMESTAMP)}
@@ -19,22 +19,6 @@ ANY = "*"
 """Stands in a schema for any other column, of that type: keys of JSON lines that no line had yet."""
 LISTED_MAX = 60
 """Columns that a message names."""
-
-CANONICAL = frozenset(
-    (
-        *("time", "client_ip", "user", "method", "path", "query", "protocol", "status", "bytes", "referer"),
-        *(
-            "user_agent",
-            "request_time",
-            "host",
-            "upstream_response_time",
-            "scheme",
-            "request_length",
-            "agent",
-        ),
-    )
-)
-"""Columns that have one name in every format that logs them."""
 
 
 class Names:

@@ -22,6 +22,9 @@ before it performs the effects that the same step returned. Its files are named 
 harm. After a crash between the two, the next Put of the window repeats or supersedes the file. Compaction of files never changes
 the ledger.
 
+The lake's files show more than the records do if the records were lost, or were not written before the agent ended: the ledger
+adopts those windows (`adopt`). Without that, nobody would withdraw such a window when a change of the job removes it.
+
 Invariants: `check`. Size: some 200 bytes for each window and version, of which the newest are kept: 4 MB at most.
 """
 
@@ -33,11 +36,11 @@ from msgspec.structs import replace
 
 from elf.srt.messages.effects import Effect, Notice, Send, Write
 from elf.srt.messages.ids import MAKER_BYTES
-from elf.srt.messages.messages import NO_BALLOT, Ballot, Message, Micros
+from elf.srt.messages.messages import NO_BALLOT, Ballot, Digest, Message, Micros
 from elf.srt.messages.results import NO_ROWS, LedgerReport, LedgerRequest, Put, PutPart, PutReply
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from elf.srt.messages.ids import JobId, NodeId
 
@@ -51,6 +54,8 @@ whether it is open."""
 NO_REVISION: Revision = (0, b"", 0)
 ENTRIES_MAX, ENTRIES_KEPT = 20_000, 15_000
 """When there are more than `ENTRIES_MAX`, all but the newest `ENTRIES_KEPT` are dropped, so that sorting is rare."""
+UNKNOWN_ROWS: Digest = 1
+"""The digest of a result that is known from the lake's files alone. The next master publishes the window again."""
 ENTRIES_REPORTED_MAX = 5_000  # the newest windows: 14 hours of ten seconds, far above what a master retains
 
 
@@ -72,6 +77,11 @@ class Ledger:
         self._open: set[Window] = set()
         self._accepted: list[Put] = []
         self._records = 0
+
+    @property
+    def results(self) -> dict[Window, tuple[Revision, int]]:
+        """The entries that are not open. O(entries)."""
+        return {window: held for window, held in self.entries.items() if window not in self._open}
 
     def step(self, source: NodeId, message: Message, now: int) -> list[Effect]:
         """Answer a master. `now` is ignored: all cores have the same signature."""
@@ -104,6 +114,16 @@ class Ledger:
                     self._hold(window, revision, digest, is_open)
             self._records += 1
 
+    def adopt(self, held: Mapping[Window, tuple[Revision, bool]]) -> None:
+        """Rule Sinks*: the lake holds these windows, whatever the records say. held: revisions, and which are withdrawn. The next
+        write has all entries."""
+        results = self.results
+        for window, (revision, is_withdrawn) in held.items():
+            if window not in results or revision > results[window][0]:
+                self._hold(window, revision, NO_ROWS if is_withdrawn else UNKNOWN_ROWS, is_open=False)
+                self.fence = max(self.fence, revision[:2])
+                self._records = 3 * ENTRIES_MAX + 64
+
     def _is_fenced_off(self, ballot: Ballot) -> bool:
         """Rule Sinks*: refuse all messages of a master whose ballot is below the fence."""
         return ballot < self.fence
@@ -135,9 +155,7 @@ class Ledger:
         if self._is_fenced_off(message.ballot):
             return [Send(source, LedgerReport(self.job, self.fence, message.number, ()))]
         effects = self._raise_fence(message.ballot)
-        final = [
-            window for window in self.entries if window[1] >= message.since_us and window not in self._open
-        ]
+        final = [window for window in self.results if window[1] >= message.since_us]
         final = sorted(final, key=lambda window: (window[1], window[0]))[-ENTRIES_REPORTED_MAX:]
         entries = tuple((window, *self.entries[window]) for window in final)
         return [*effects, Send(source, LedgerReport(self.job, self.fence, message.number, entries))]
@@ -164,7 +182,7 @@ class Ledger:
 
     def _check_digest(self, source: NodeId, window: Window, message: Put) -> list[Effect]:
         revision, digest = self.entries[window]
-        if message.revision != revision or message.digest == digest:
+        if message.revision != revision or digest in (message.digest, UNKNOWN_ROWS):
             return []
         text = f"revision {revision[2]} of the window at {message.start} came with two different contents; the first is kept"
         return [Notice("ledger", text, source)]

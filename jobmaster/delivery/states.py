@@ -33,8 +33,7 @@ def as_parts(state: PaneState) -> PaneParts:
     parts: Sequence[tuple[bytes, bool]] = KeptParts(values)
     if sum(values.packed_sizes) <= HELD_BYTES_MAX:
         parts = tuple(parts)
-    lines = state.lines
-    pane = PaneParts(state.start, state.end, (lines.read, lines.parsed, lines.rejected, lines.late), ())
+    pane = PaneParts(state.start, state.end, state.lines.counts, (), state.lines.not_converted)
     return replace(pane, parts=parts)
 
 
@@ -85,7 +84,7 @@ class PaneReader:
                 pane.end,
                 put.status,
                 (epoch, int.from_bytes(node), n),
-                Lines(*pane.lines),
+                Lines(*pane.lines, pane.not_converted),
                 self._columns,
                 PackedValues(pane.parts, len(self._columns)),
                 self._plan,

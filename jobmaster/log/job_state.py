@@ -25,7 +25,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 import numpy as np
 
-from elf.cbt._kernel import lower_bound
+from elf.cbt._kernel import lower_bound, make_rows
 from elf.cbt.budget import Budget
 from elf.cbt.frame import FRAME_BYTES_MAX, pack, unpack
 from elf.cbt.rows import Op, Rows, concat
@@ -373,13 +373,12 @@ class JobState:
             return
         now_us = max(self.front_us, self.positions.retained_us)
         version = in_force(self.schedule, now_us).version
-        row = late.slice(0, 1).copy()
         total = late.lanes.sum(axis=1)
         self.late += int(total[1])
         total[3] += total[1]
-        row.lanes = np.ascontiguousarray(total.reshape(len(LINE_OPS), 1))
-        row.pane[0] = pane = self.shape(version).floor(now_us) if self.shape(version).pane_us else 0
-        self.panes[version].insert(1, row)
+        pane = self.shape(version).floor(now_us) if self.shape(version).pane_us else 0
+        no_key = np.empty(0, np.uint8), np.zeros(1, np.uint64), None
+        self.panes[version].insert(1, make_rows(pane, *no_key, total.reshape(len(LINE_OPS), 1), LINE_OPS))
         self.touched[version][pane] = self.index
 
     def _drop_lane_rows(self, entry: ControlEntry) -> None:

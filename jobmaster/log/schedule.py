@@ -41,6 +41,12 @@ class Shape(msgspec.Struct, frozen=True, gc=False):
         """The start of the pane of that time."""
         return time_us - time_us % self.pane_us if self.pane_us else BEFORE_ALL
 
+    def stored_with(self, pane: Micros) -> Micros:
+        """The start of the window with which a lake stores that pane: the first one that ends after it ends."""
+        return (
+            (pane + self.slide_us - self.size_us) // self.slide_us * self.slide_us if self.pane_us else pane
+        )
+
     def is_before(self, pane: Micros, time_us: Micros) -> bool:
         """Whether the whole pane lies before that time."""
         return bool(self.pane_us) and pane + self.pane_us <= time_us

@@ -10,10 +10,11 @@ from elf.jobmaster.delivery.states import as_parts
 from elf.jobmaster.log.job_state import JobState, WindowKey
 from elf.jobmaster.log.schedule import plan_of
 from elf.jobmaster.plan.plan import Plan
+from elf.jobmaster.windows.counters import lines_of
 from elf.jobmaster.windows.panes import Piece, sampled
 from elf.jobmaster.windows.reading import FORGET_LOOKS, STEP_BYTES, Content, Reading, Steps, digest_steps
 from elf.jobmaster.windows.state import StateMaker
-from elf.jobmaster.windows.windows import Publisher, lines_of
+from elf.jobmaster.windows.windows import Publisher
 from elf.srt.messages.messages import Micros
 from elf.srt.messages.results import PaneParts
 

@@ -65,6 +65,9 @@ class Publication:
         self.held_since: dict[WindowKey, int] = {}
         """Windows that wait for missing workers, and since when; see `hold_us_max`."""
         self._partial: set[WindowKey] = set()
+        self._at_rest: set[WindowKey] = set()
+        """Windows of `_partial` whose coverage stays as it is for as long as `Progress.apart_from_watermarks` does."""
+        self._known_apart: tuple[object, ...] = ()
         self._forced: set[WindowKey] = set()
         self.has_ledgers = True
         """Whether every durable sink has reported its ledger."""
@@ -148,6 +151,7 @@ class Publication:
         self._opened.pop(key, None)
         self.held_since.pop(key, None)
         self._rests.pop(key, None)
+        self._at_rest.discard(key)
         whole = published.passed == published.expected
         (self._partial.discard if whole else self._partial.add)(key)
         end = self.state.covers(version, start)[1]
@@ -159,6 +163,7 @@ class Publication:
         known = self.state.touched
         self.contents.reading = None
         self._unsettled.keep_only(self.state.touched.keys())
+        self._at_rest.clear()
         self._pending = {key: ready for key, ready in self._pending.items() if key[0] in known}
         self._partial &= self.state.finals.keys()
         self._unsettled.leave_out(self.state.is_withdrawn)
@@ -208,7 +213,7 @@ class Publication:
         is_past = self.state.is_past
         self._unsettled.leave_out(is_past)
         self.earlier.leave_out(is_past)
-        for keys in (self._partial, self._forced):
+        for keys in (self._partial, self._at_rest, self._forced):
             keys.difference_update([key for key in keys if is_past(*key)])
         for key in [key for key in self.held_since if is_past(*key)]:
             del self.held_since[key]
@@ -265,6 +270,9 @@ class Publication:
         """Returns at most `finals_max` windows to log as final, and the windows to publish as open; each in time order for each
         version. Without `with_open`, open windows are not read."""
         progress = self.settle()
+        if progress.apart_from_watermarks != self._known_apart:
+            self._known_apart = progress.apart_from_watermarks
+            self._at_rest.clear()
         # While the log makes no progress, reported ledgers wait too, so the wait must not run down.
         since, self._emitted_us = self._emitted_us, now
         if self.state.index != self._emitted_at:
@@ -314,7 +322,9 @@ class Publication:
         return due
 
     def _incomplete(self, version: str) -> set[Micros]:
-        return {start for of, start in self._partial if of == version}
+        """The windows whose coverage may have grown. Of a job with lost lines most windows are not whole, for as long as they are
+        kept; so those at rest are left out."""
+        return {start for of, start in self._partial - self._at_rest if of == version}
 
     def _final(
         self, key: WindowKey, progress: Progress, now: int, has_majority: bool
@@ -334,6 +344,8 @@ class Publication:
             return self._read(key, self._first_status(key), coverage)
         is_due = self._is_due(key, progress, coverage, now, has_majority)
         if not self._unsettled.has_changed(key) and not self._has_more_coverage(key, coverage, is_due):
+            if coverage.passed <= known.passed and progress.have_all_passed(*covers):
+                self._at_rest.add(key)
             return None
         if self._has_less_coverage(coverage, known) and not is_due:
             return None

@@ -41,7 +41,6 @@ class Ready(msgspec.Struct, frozen=True):
     def as_put(self, job: JobId, ballot: Ballot) -> Put:
         """The message to sinks and watchers."""
         version, start = self.key
-        lines = (self.lines.read, self.lines.parsed, self.lines.rejected, self.lines.late)
         return Put(
             job,
             ballot,
@@ -53,8 +52,9 @@ class Ready(msgspec.Struct, frozen=True):
             self.revision,
             self.digest,
             *self.coverage,
-            lines,
+            self.lines.counts,
             self.rows,
             self.panes,
             others=self.others,
+            not_converted=self.lines.not_converted,
         )

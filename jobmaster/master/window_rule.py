@@ -53,6 +53,13 @@ class Progress:
             (at, (int(self._heard[at]), AFTER_ALL)) for at in np.flatnonzero(self._unable).tolist()
         ]
 
+    @property
+    def apart_from_watermarks(self) -> tuple[object, ...]:
+        """All that the coverage of a window depends on which the watermarks of all expected workers have passed. O(workers)."""
+        state, intervals = self._state, (self._from.tobytes(), self._until.tobytes())
+        left = tuple(member.has_left for member in state.positions.roster.values())
+        return (*intervals, left, tuple(self._gaps), tuple(lanes_open(state)))
+
     def within(self, lateness_us: Micros) -> Progress:
         """The same for windows of that lateness."""
         if lateness_us == self._lateness_us:

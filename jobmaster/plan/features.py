@@ -20,7 +20,7 @@ from msgspec import inspect
 
 from elf.jobmaster.plan import check, signatures
 from elf.jobmaster.plan.codec import MAGIC
-from elf.jobmaster.plan.plan import Plan
+from elf.jobmaster.plan.plan import CANONICAL, Plan
 
 HASH_BYTES = 3
 """Of some 150 features two collide once in 2,000 versions of elf; a test sees that."""
@@ -28,6 +28,10 @@ Features = frozenset[str]
 READING = "reading 2"
 """The rules by which this version reads lines: which it rejects, and what a text means. To be counted up when they change.
 No plan needs it; commands and status name the agents that lack it, since these read the same line otherwise."""
+LOST = "counters of columns"
+"""Rows of line counters that name a column (`elf.jobmaster.windows.counters`): a master or lake of before takes each for a pane.
+Needed by plans that read numbers or booleans from columns that may be keys of the lines."""
+_CONVERTED = frozenset({"bigint", "double", "boolean"})
 NAMING = frozenset({"node", "function", "reduce", "kind"})
 """Fields whose values are names from a table, not texts of the query."""
 
@@ -37,7 +41,7 @@ def known() -> Features:
     """The features that this version of elf knows."""
     found = set(_of_type(inspect.type_info(Plan), set()))
     found |= {f"function {name}" for name in (*signatures.SIGNATURES, *check.AGGREGATES)}
-    return frozenset({*found, READING, f"encoding {MAGIC[-1]}"})
+    return frozenset({*found, READING, LOST, f"encoding {MAGIC[-1]}"})
 
 
 def _of_type(type: inspect.Type, seen: set[Any]) -> Iterator[str]:
@@ -80,6 +84,8 @@ def needed(plan: bytes) -> Features:
 
 def _of_value(value: Any) -> Iterator[str]:
     if isinstance(value, dict):
+        if _may_be_lost(value):
+            yield LOST
         for name, one in value.items():
             yield f"field {name}"
             if name in NAMING and isinstance(one, str):
@@ -88,6 +94,15 @@ def _of_value(value: Any) -> Iterator[str]:
     elif isinstance(value, list):
         for one in value:
             yield from _of_value(one)
+
+
+def _may_be_lost(value: dict[Any, Any]) -> bool:
+    """Whether it is a column with values that may not convert."""
+    type = value.get("type")
+    kind = type.get("kind") if isinstance(type, dict) else None
+    name = str(value.get("name"))  # with # of groups and results, which are no columns of lines
+    is_column = value.get("node") == "column" and name[:1] != "#" and name not in CANONICAL
+    return is_column and kind in _CONVERTED
 
 
 def _hash(feature: str) -> bytes:

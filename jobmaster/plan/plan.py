@@ -23,6 +23,26 @@ from elf.jobmaster.values.sql_types import SqlType
 if TYPE_CHECKING:
     from elf.jobmaster.values.zones import Zone
 
+CANONICAL = frozenset(
+    (
+        *(
+            "time",
+            "client_ip",
+            "user",
+            "method",
+            "path",
+            "query",
+            "protocol",
+            "status",
+            "bytes",
+            "referer",
+            "host",
+        ),
+        *("user_agent", "request_time", "upstream_response_time", "scheme", "request_length", "agent"),
+    )
+)
+"""Columns that have one name in every format that logs them. Other names of a query may be keys of the lines."""
+
 
 class Literal(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="node", tag="literal"):
     """A constant. DECIMAL as its unscaled int, TIMESTAMP as microseconds, NULL as None. Ints fit 64 bits: a longer DECIMAL is

@@ -16,7 +16,6 @@ from typing import NamedTuple
 from elf.errors import InternalError
 from elf.jobmaster.plan import patterns
 from elf.jobmaster.plan.plan import Expression, Literal
-from elf.jobmaster.values import date_pattern, zone_names
 from elf.jobmaster.values.sql_types import (
     BIGINT,
     BOOLEAN,
@@ -283,12 +282,16 @@ def _width_bucket(operands: Sequence[Expression], _: SqlType) -> SqlType | None:
 
 
 def _date_format(operands: Sequence[Expression], _: SqlType) -> SqlType | None:
+    from elf.jobmaster.values import date_pattern
+
     time, pattern = operands
     ok = time.type == TIMESTAMP and _is_text(pattern, chars_max=PATTERN_CHARS_MAX)
     return STRING if ok and not date_pattern.problem(_value(pattern)) else None
 
 
 def _zone_moved(operands: Sequence[Expression], _: SqlType) -> SqlType | None:
+    from elf.jobmaster.values import zone_names
+
     time, name = operands
     ok = time.type == TIMESTAMP and _is_text(name, chars_max=PATTERN_CHARS_MAX)
     return TIMESTAMP if ok and zone_names.zone(_value(name)) is not None else None

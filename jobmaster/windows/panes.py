@@ -76,7 +76,7 @@ class Panes:
         self._trees[tree].insert(rows)
 
     def lines(self, start: int | None = None, stop: int | None = None) -> Rows:
-        """Line counters, one row per pane in [start, stop), in time order. Every pane with a line has one."""
+        """The rows of `elf.jobmaster.windows.counters` in [start, stop), in time order. Every pane with a line has one."""
         return concat(list(self._trees[1].flush(start, stop)), len(LINE_OPS))
 
     def rows(self, start: int | None = None, stop: int | None = None) -> list[Iterator[Rows]]:

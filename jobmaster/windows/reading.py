@@ -42,7 +42,7 @@ Steps = Iterator[Content | None]
 
 def digest_steps(rows: Sequence[tuple[Any, ...]], lines: Lines) -> Iterator[int | None]:
     """64 bits of a window's finished rows, in order, and its line counters: the same on every node. O(cells)."""
-    digest = blake2b(_encoder.encode(lines), digest_size=8)
+    digest = blake2b(_encoder.encode(lines.named), digest_size=8)
     left = iter(rows)  # rows on disk are read once from front to back, never at random
     while chunk := list(islice(left, CHUNK_ROWS)):
         digest.update(_encoder.encode(chunk))

@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
-from operator import add
 from typing import Any, Protocol, runtime_checkable
 
 import msgspec
-from msgspec.structs import astuple
+
+COUNTERS = ("read", "parsed", "rejected", "late")
 
 
 class Lines(msgspec.Struct, frozen=True):
-    """Line counters of a window: every line read is parsed or rejected; late lines are parsed, but arrived past retention."""
+    """Line counters of a window: every line read is parsed or rejected; late lines are parsed, but arrived past retention.
+    not_converted: values that became NULL because they did not convert to their column's type, by column, in order of names."""
 
     read: int = 0
     parsed: int = 0
     rejected: int = 0
     late: int = 0
+    not_converted: tuple[tuple[str, int], ...] = ()
 
-    def __add__(self, other: Lines) -> Lines:
-        return Lines(*map(add, astuple(self), astuple(other)))
+    @property
+    def counts(self) -> tuple[int, int, int, int]:
+        """Lines read, parsed, rejected and late."""
+        return (self.read, self.parsed, self.rejected, self.late)
+
+    @property
+    def named(self) -> dict[str, Any]:
+        """The counters by name; values that did not convert only if there are any."""
+        lost = {"not_converted": dict(self.not_converted)} if self.not_converted else {}
+        return dict(zip(COUNTERS, self.counts, strict=True)) | lost
 
 
 INCOMPLETE = "incomplete"
@@ -47,8 +57,7 @@ class Window(msgspec.Struct, frozen=True):
     Decimal, str, a list (array), int microseconds (timestamp), (start, end) microseconds (window). Usually they are
     `ColumnRows` (`elf.jobmaster.values.columns`), which make their tuples on demand, and which a sink can write as columns.
     left_out: the number of rows after these that were not sent, because the window is too large. others: how many of the last
-    rows (0 or 1) are no groups, but the rest of all groups past the job's limit, with NULL for their keys. not_converted: values
-    that became NULL because they did not convert to their column's type, by column; only of lines that this process read.
+    rows (0 or 1) are no groups, but the rest of all groups past the job's limit, with NULL for their keys.
     is_single: the query gives each window one row at most, so windows can be the rows of one table.
     """
 
@@ -65,7 +74,6 @@ class Window(msgspec.Struct, frozen=True):
     agents_expected: int = 1
     left_out: int = 0
     others: int = 0
-    not_converted: Mapping[str, int] = msgspec.field(default_factory=dict)
     is_single: bool = False
 
 

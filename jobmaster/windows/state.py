@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 
 from elf.cbt import aggregates
 from elf.cbt.budget import Budget, Fragment
-from elf.cbt.rows import Rows
+from elf.cbt.rows import Rows, distinct
 from elf.jobmaster.plan.codec import encode
 from elf.jobmaster.plan.plan import Accumulator, Family, FamilyKind, Plan, Reduce
 from elf.jobmaster.plan.recipe import recipe
+from elf.jobmaster.windows.counters import lines_of, lines_within
 from elf.jobmaster.windows.finish import Members, key_vectors, lane_values
 from elf.jobmaster.windows.lanes import group_ops, lane_starts, member_inputs
 from elf.jobmaster.windows.panes import Piece
@@ -31,7 +32,6 @@ from elf.jobmaster.windows.result import (
     encode_column,
     encode_part,
 )
-from elf.jobmaster.windows.windows import lines_of, lines_within
 
 PART_ROWS = 16_384
 """Groups and members of a part: bounds the Python objects at a time, unless a single group has more members."""
@@ -61,7 +61,7 @@ class StateMaker:
         """Like `states`, with None after a piece of a pane that may have more."""
         found = itertools.groupby(self._by_pane(pieces), key=itemgetter(0))
         following = next(found, None)
-        for pane in counters.pane.tolist():
+        for pane in distinct(counters.pane).tolist():
             values = KeptValues(self.columns, self._budget)
             if following is not None and following[0] == pane:
                 for at, (_, piece) in enumerate(following[1]):

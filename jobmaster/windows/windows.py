@@ -19,6 +19,7 @@ from elf.jobmaster.plan.codec import digest
 from elf.jobmaster.plan.plan import Plan
 from elf.jobmaster.values.columns import CellColumn, ColumnRows, Row, Texts
 from elf.jobmaster.values.vector import Vector
+from elf.jobmaster.windows.counters import lines_of, lines_within
 from elf.jobmaster.windows.finish import Finished, Finisher
 from elf.jobmaster.windows.lanes import family_ops, group_ops, lane_count
 from elf.jobmaster.windows.order import Spool, layout_of
@@ -203,16 +204,6 @@ def _zero_group(ops: Sequence[Op]) -> Rows:
     empty = {Op.MIN: [MIN_EMPTY], Op.MAX: [MAX_EMPTY], Op.SUM64: [0], Op.SUM128: [0, 0]}
     lanes = [lane for op in ops for lane in empty[op]]
     return keyless(np.array(lanes, dtype=np.int64).reshape(len(lanes), 1))
-
-
-def lines_of(counters: Rows) -> Lines:
-    """The sum of all line counters."""
-    return Lines(*counters.lanes.sum(axis=1).tolist())
-
-
-def lines_within(counters: Rows, start: int, stop: int) -> Lines:
-    low, high = np.searchsorted(counters.pane, [start, stop]).tolist()
-    return lines_of(counters.slice(low, high))
 
 
 class Published(msgspec.Struct):

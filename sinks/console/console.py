@@ -258,7 +258,10 @@ class Table:
             parts.append(f"{window.agents_reporting} of {window.agents_expected} agents")
         lines = window.lines
         counts = [f"{lines.parsed:,} line{'' if lines.parsed == 1 else 's'}"]
-        counts += [f"{n:,} {what}" for n, what in ((lines.rejected, "rejected"), (lines.late, "late")) if n]
+        lost = sum(n for _, n in lines.not_converted)
+        what = f"value{'' if lost == 1 else 's'} not converted"
+        others = ((lines.rejected, "rejected"), (lines.late, "late"), (lost, what))
+        counts += [f"{n:,} {what}" for n, what in others if n]
         parts.append(", ".join(counts))
         return f"── {' · '.join(parts)} ──"
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import BinaryIO
 
 from elf.jobmaster.values.columns import WINDOW_TYPE, CellColumn, column_of, in_columns
-from elf.jobmaster.windows.result import ColumnInfo, Lines, Window
+from elf.jobmaster.windows.result import COUNTERS, ColumnInfo, Window
 from elf.sinks.console.cells import unique_names
 from elf.sinks.console.column_text import csv_block
 from elf.sinks.console.row_stream import RowStream, empty_row
@@ -16,7 +16,7 @@ META = (
     "elf_revision",
     "elf_agents_reporting",
     "elf_agents_expected",
-    *(f"elf_lines_{name}" for name in Lines.__struct_fields__),
+    *(f"elf_lines_{name}" for name in COUNTERS),
 )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import msgspec
-from msgspec.structs import asdict
 
 from elf.jobmaster.values.columns import CellColumn, in_columns
 from elf.jobmaster.windows.result import Window
@@ -40,7 +39,7 @@ class JsonLines(RowStream):
 def meta_json(window: Window, *, is_other: bool = False, is_empty: bool = False) -> bytes:
     """The `_elf` object of a window's rows, or of its record where it has none. A node in a revision is text of 48 hexadecimal
     digits: it sorts in order, and no reader of JSON rounds it."""
-    epoch, node, n = window.revision
+    (epoch, node, n), lines = window.revision, window.lines
     bounds = "null" if window.start is None or window.end is None else window_json((window.start, window.end))
     left_out = {"rows_left_out": window.left_out} if window.left_out else {}
     return msgspec.json.encode(
@@ -52,9 +51,12 @@ def meta_json(window: Window, *, is_other: bool = False, is_empty: bool = False)
             "revision": [epoch, f"{node:048x}" if node else 0, n],
             "agents_reporting": window.agents_reporting,
             "agents_expected": window.agents_expected,
-            **{f"lines_{name}": count for name, count in asdict(window.lines).items()},
+            "lines_read": lines.read,
+            "lines_parsed": lines.parsed,
+            "lines_rejected": lines.rejected,
+            "lines_late": lines.late,
             **left_out,
-            **({"not_converted": window.not_converted} if window.not_converted else {}),
+            **({"not_converted": dict(lines.not_converted)} if lines.not_converted else {}),
             **({"other": True} if is_other else {}),
             **({"rows": 0} if is_empty else {}),
         }

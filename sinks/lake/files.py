@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from elf.jobmaster.windows.result import StateColumn, whole_parts
@@ -41,6 +42,7 @@ PANE_COLUMNS: tuple[tuple[str, str, Callable[[PaneFrame], Any]], ...] = (
     ("_lines_parsed", "bigint", lambda p: p.lines.parsed),
     ("_lines_rejected", "bigint", lambda p: p.lines.rejected),
     ("_lines_late", "bigint", lambda p: p.lines.late),
+    ("_not_converted", "map<string,bigint>", lambda p: p.lines.not_converted or None),
 )
 
 
@@ -201,6 +203,26 @@ def read_panes(path: Path) -> list[layout.Pane]:
     """The panes in a file, by its metadata."""
     listed = read_about(path)["panes"]
     return [layout.Pane(start, end, (epoch, int(node, 16), n), d) for start, end, epoch, node, n, d in listed]
+
+
+def withdrawn_panes(folder: Path) -> Iterator[tuple[int, int, str, int]]:
+    """The withdrawals in one hour folder: starts, and their revisions, the node in hex. Leaves out files that cannot be read.
+    Compaction of the folder waits meanwhile, so no file disappears."""
+    names = ("_pane_start", "_revision_epoch", "_revision_node", "_revision_n")
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(fd, fcntl.LOCK_SH)
+        for found in layout.files(folder):
+            with suppress(pa.ArrowException), pq.ParquetFile(found.path) as file:
+                for group in range(file.num_row_groups):
+                    table = file.read_row_group(group, columns=[*names, "_status"])
+                    gone = table.filter(pc.equal(table.column("_status"), "withdrawn"))
+                    starts = gone.column(names[0]).cast(pa.int64()).to_pylist()
+                    revisions = (gone.column(name).to_pylist() for name in names[1:])
+                    yield from zip((start or 0 for start in starts), *revisions, strict=True)
+    finally:
+        os.close(fd)
 
 
 def _write_parquet(file: Any, metadata: dict[str, str], arrow: Any, tables: Iterable[Any]) -> None:

@@ -1,8 +1,9 @@
 """The protocol of a Parquet sink and its writer process: length-prefixed MessagePack frames over a pipe.
 
-Request: `Schema` once per (job, version), then `PaneFrame`s, each with its `PartFrame`s; or one `CompactFrame`. The end of input
-starts the work.
-Answer: a `Done` for each durable file (and for each pane that needs no write), or a `Failed`, which is the last.
+Request: `Schema` once per (job, version), then `PaneFrame`s, each with its `PartFrame`s; or one `CompactFrame`; or `ReadFrame`s.
+The end of input starts the work.
+Answer: a `Done` for each durable file (and for each pane that needs no write), a `Withdrawn` for each folder that is read, or a
+`Failed`, which is the last.
 """
 
 from __future__ import annotations
@@ -67,11 +68,24 @@ class CompactFrame(msgspec.Struct, frozen=True, tag=True):
     older_than: int
 
 
+class ReadFrame(msgspec.Struct, frozen=True, tag=True):
+    """Answer which panes of an hour folder were withdrawn."""
+
+    folder: str
+
+
 class Done(msgspec.Struct, frozen=True, tag=True):
     """panes: these are durable. removed: the number of files that compaction has removed."""
 
     panes: tuple[int, ...] = ()
     removed: int = 0
+
+
+class Withdrawn(msgspec.Struct, frozen=True, tag=True):
+    """Starts of withdrawn panes, each with the revision of its withdrawal; the node in hex."""
+
+    folder: str
+    panes: tuple[tuple[int, int, str, int], ...]
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True):
@@ -82,8 +96,8 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
     path: str | None = None
 
 
-Request = Schema | PaneFrame | PartFrame | CompactFrame
-Answer = Done | Failed
+Request = Schema | PaneFrame | PartFrame | CompactFrame | ReadFrame
+Answer = Done | Withdrawn | Failed
 
 
 def write_frame(stream: IO[bytes], frame: Request | Answer | bytes) -> None:

@@ -19,7 +19,7 @@ from typing import IO
 import msgspec
 
 from elf.errors import ElfError, UsageError
-from elf.jobmaster.windows.result import PaneState, StateValues, Window, encode_column, encode_part
+from elf.jobmaster.windows.result import PaneState, Revision, StateValues, Window, encode_column, encode_part
 from elf.sinks.lake.frames import (
     Answer,
     CompactFrame,
@@ -27,8 +27,10 @@ from elf.sinks.lake.frames import (
     Failed,
     PaneFrame,
     PartFrame,
+    ReadFrame,
     Request,
     Schema,
+    Withdrawn,
     read_frames,
     write_frame,
 )
@@ -87,18 +89,26 @@ class WriterProcess:
     def write(self, frames: Iterable[bytes], acknowledge: Callable[[Sequence[int]], None]) -> None:
         """Send the frames; `acknowledge(numbers)` is called as panes become durable. Raises OSError after the last of them."""
         for answer in self._ask(frames):
-            acknowledge(answer.panes)
+            if isinstance(answer, Done):
+                acknowledge(answer.panes)
 
     def compact(self, directory: str, older_than: int) -> int:
         """See the function `compact`."""
         request = CompactFrame(directory, older_than)
-        return sum(answer.removed for answer in self._ask([request]))
+        return sum(answer.removed for answer in self._ask([request]) if isinstance(answer, Done))
+
+    def withdrawn(self, folders: Iterable[Path]) -> Iterator[tuple[Path, int, Revision]]:
+        """The withdrawn panes of those hour folders: folder, start, revision."""
+        for answer in self._ask([ReadFrame(str(folder)) for folder in folders]):
+            if isinstance(answer, Withdrawn):
+                for start, epoch, node, n in answer.panes:
+                    yield Path(answer.folder), start, (epoch, int(node, 16), n)
 
     def try_out(self) -> None:
         """Run the process with nothing to write. Raises OSError if it fails."""
         self.write((), lambda numbers: None)
 
-    def _ask(self, frames: Iterable[Request | bytes]) -> Iterable[Done]:
+    def _ask(self, frames: Iterable[Request | bytes]) -> Iterable[Done | Withdrawn]:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._send(self._process.stdin, frames)
@@ -161,7 +171,17 @@ class ParquetSink:
 
     def next_epoch(self, job: str) -> int:
         """One more than the job's highest epoch in the lake; 0 if the lake has nothing of the job. O(files of the job)."""
-        return 1 + max((revision[0] for revision in ledger(self.directory, job).values()), default=-1)
+        return 1 + max((revision[0] for revision in self.revisions(job).values()), default=-1)
+
+    def revisions(self, job: str) -> dict[tuple[str, int], Revision]:
+        """{(version, pane start): highest revision} of the job's panes in the lake. O(files of the job)."""
+        return ledger(self.directory, job)
+
+    @staticmethod
+    def withdrawn(folders: Iterable[Path]) -> set[tuple[Path, int, Revision]]:
+        """The withdrawn panes of those hour folders: folder, start, revision. Raises OSError as `flush` does."""
+        with WriterProcess() as writer:
+            return set(writer.withdrawn(folders))
 
     def put(self, window: Window) -> None:
         """Does nothing: the lake stores states, not windows."""
@@ -180,7 +200,7 @@ class ParquetSink:
     def _schema(self, state: PaneState) -> int:
         key = (state.job, state.version)
         if key not in self._schemas:
-            from elf.version import version  # late: it reads the list of installed packages
+            from elf.version import version  # late: it reads the folders of installed packages
 
             number = len(self._schemas)
             frame = Schema(
@@ -242,7 +262,7 @@ class _Pane:
                 [encode_column(info.type, column) for info, column in columns]
             )
             self.size = len(hashed)
-        content = msgspec.msgpack.encode((head, agents, state.lines)) + hashed
+        content = msgspec.msgpack.encode((head, agents, state.lines.named)) + hashed
         digest = hashlib.blake2b(content, digest_size=8).hexdigest()
         frame = PaneFrame(number, schema, *head, *agents, lines=state.lines, digest=digest)
         self._head = msgspec.msgpack.encode(frame)

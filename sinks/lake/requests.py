@@ -1,13 +1,25 @@
-"""Serves the requests to the writer process: writes panes, compacts folders."""
+"""Serves the requests to the writer process: writes panes, compacts folders, finds withdrawn panes."""
 
 from __future__ import annotations
 
 import errno
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 from elf.sinks.lake import layout
-from elf.sinks.lake.files import Panes, write_panes
-from elf.sinks.lake.frames import Answer, CompactFrame, Done, Failed, PaneFrame, PartFrame, Request, Schema
+from elf.sinks.lake.files import Panes, withdrawn_panes, write_panes
+from elf.sinks.lake.frames import (
+    Answer,
+    CompactFrame,
+    Done,
+    Failed,
+    PaneFrame,
+    PartFrame,
+    ReadFrame,
+    Request,
+    Schema,
+    Withdrawn,
+)
 
 
 def serve(requests: Iterable[Request]) -> Iterator[Answer]:
@@ -22,6 +34,8 @@ def serve(requests: Iterable[Request]) -> Iterator[Answer]:
 
                 for job, version, folder in layout.old_folders(request.directory, request.older_than):
                     yield Done(removed=compact_folder(job, version, folder))
+            elif isinstance(request, ReadFrame):
+                yield Withdrawn(request.folder, tuple(withdrawn_panes(Path(request.folder))))
     except OSError as error:
         yield Failed(error.errno or errno.EIO, error.strerror or str(error), error.filename)
     except Exception as error:

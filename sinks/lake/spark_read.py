@@ -38,7 +38,8 @@ START, END = "`#window_start`", "`#window_end`"
 PANE_COLUMNS = (
     "_pane_start timestamp, _pane_end timestamp, _status string, _revision_epoch bigint, _revision_node string, "
     "_revision_n bigint, _digest string, _agents_reporting int, _agents_expected int, _lines_read bigint, "
-    "_lines_parsed bigint, _lines_rejected bigint, _lines_late bigint, _empty boolean"
+    "_lines_parsed bigint, _lines_rejected bigint, _lines_late bigint, "
+    "_not_converted map<string,bigint>, _empty boolean"
 )
 
 

@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING, Any, BinaryIO
 from elf.errors import ElfError, UsageError
 from elf.jobmaster.plan.parameters import own_value
 from elf.jobmaster.plan.spark_sql import identifier
-from elf.jobmaster.windows.result import ColumnInfo, Lines
+from elf.jobmaster.windows.result import COUNTERS, ColumnInfo
 from elf.sinks.lake import spark_read
 from elf.sinks.lake.spark_read import Stored
 from elf.sinks.report import builtin
@@ -146,7 +146,7 @@ class Run:
             ColumnInfo("panes", "bigint"),
             ColumnInfo("from", "timestamp"),
             ColumnInfo("until", "timestamp"),
-            *(ColumnInfo(f"lines_{name}", "bigint") for name in Lines.__struct_fields__),
+            *(ColumnInfo(f"lines_{name}", "bigint") for name in COUNTERS),
             ColumnInfo("incomplete", "bigint"),
         )
         rows = [(s.job, s.version, *self._counters(s)) for s in self.stored if self._counters(s)[0]]
@@ -160,7 +160,7 @@ class Run:
         return self._counted[key]
 
     def _count(self, stored: Stored) -> tuple[Any, ...]:
-        names = [f"_lines_{name}" for name in Lines.__struct_fields__]
+        names = [f"_lines_{name}" for name in COUNTERS]
         once = self.panes(stored).dropDuplicates(["_pane_start"])
         row = once.selectExpr(
             "count(1)",

@@ -1,4 +1,4 @@
-"""`elf`, and `python -m elf`: a plain `elf run` starts at once, everything else goes through typer."""
+"""`elf`, and `python -m elf`: a plain `elf run` or `elf agent run` starts at once, everything else goes through typer."""
 
 from __future__ import annotations
 
@@ -41,6 +41,12 @@ def _collect_again(every: int) -> None:
 
 
 def _command(argv: list[str]) -> object:
+    from elf.agent.commands import agent_line
+
+    line = agent_line.read(argv)
+    if line is not None:
+        _collect_again(20_000)
+        return agent_line.serve(line)
     from elf.agent.commands import run_line
 
     given = run_line.read(argv)

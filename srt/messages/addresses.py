@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from base64 import b32decode, b32encode
+from functools import lru_cache
 from ipaddress import ip_address
 
 import msgspec
@@ -53,8 +54,9 @@ class Address(msgspec.Struct, frozen=True):
             return self.host == "localhost"
 
 
+@lru_cache(1_024)
 def key_text(key: bytes) -> str:
-    """The key as addresses contain it."""
+    """The key as addresses contain it. Cached: a transport compares the address of each message that it sends."""
     return b32encode(key).decode().rstrip("=").lower()
 
 

@@ -42,14 +42,20 @@ NO_ROWS: Digest = 0
 """Digest of such a Put; no rows have it."""
 
 
+Lost = tuple[tuple[Annotated[str, Meta(max_length=4_096)], Count], ...]
+"""Values that did not convert to their column's type, by column."""
+
+
 class PaneParts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The mergeable state of every group in one pane, as a lake stores it. lines: counts of read, parsed, rejected and late ones.
-    parts: encoded values, and whether the next part begins with the same groups (`elf.jobmaster.windows.result.StateValues`)."""
+    parts: encoded values, and whether the next part begins with the same groups (`elf.jobmaster.windows.result.StateValues`).
+    not_converted: of these lines."""
 
     start: Micros
     end: Micros
     lines: tuple[Count, Count, Count, Count]
     parts: tuple[tuple[bytes, bool], ...]
+    not_converted: Lost = ()
 
 
 class Put(Message, frozen=True, array_like=True):
@@ -57,7 +63,8 @@ class Put(Message, frozen=True, array_like=True):
     may cut a window). status "open", "final", "revised"; or "withdrawn", without rows: the schedule has changed, and the window
     of that version is no longer a result. panes: for a sink that stores states instead of rows, the panes whose last window this
     is. left_out: number of rows left out, of a window that is too large. others: how many of the last rows are no groups, but the
-    rest of all groups past the job's limit: 0 or 1. sinks: the names of those of the job that it is for; (): all."""
+    rest of all groups past the job's limit: 0 or 1. sinks: the names of those of the job that it is for; (): all. not_converted:
+    of the window's lines."""
 
     job: JobId
     ballot: Ballot
@@ -76,6 +83,7 @@ class Put(Message, frozen=True, array_like=True):
     left_out: Count = 0
     others: Count = 0
     sinks: Annotated[tuple[Annotated[str, Meta(max_length=1000)], ...], Meta(max_length=16)] = ()
+    not_converted: Lost = ()
 
 
 class PutPart(Message, frozen=True, array_like=True, gc=False):

@@ -11,7 +11,7 @@ The state of a node, by the version (incarnation, refuted) of the claim about it
     alive v    no Pong, direct or indirect         suspect v  change "suspect"; sent to all, to the suspect first
     alive v    suspect w >= v                      suspect w  change "suspect"
     suspect v  alive w > v                         alive w    change "alive": it has refuted
-    suspect v  suspect_us go by                    dead v     change "dead"
+    suspect v  suspect_us go by, or more           dead v     change "dead"; more if it was slow to refute before (`Patience`)
     alive or suspect v   dead or left w >= v       dead w     change "dead" or "left"
     alive or suspect v   its process is gone       dead v     change "dead"; others get "suspect", and check for themselves
     dead v     alive w > v                         alive w    change "joined"
@@ -46,6 +46,7 @@ from elf.srt.messages.ids import NodeId
 from elf.srt.messages.messages import COUNT_MAX, Contact, News, Ping, Pong, ProbeFor
 from elf.srt.messages.parameters import Parameters
 from elf.srt.overlay.leafset import LeafSet
+from elf.srt.overlay.patience import Patience
 
 if TYPE_CHECKING:
     from random import Random
@@ -107,6 +108,7 @@ class Membership:
         "_news",
         "_now",
         "_parameters",
+        "_patience",
         "_rng",
         "_strangers",
         "changes",
@@ -124,6 +126,7 @@ class Membership:
     def __init__(self, me: Contact, parameters: Parameters, rng: Random) -> None:
         self.me = me
         self._parameters = parameters
+        self._patience = Patience(parameters)
         self._rng = rng
         self._now: int | None = None
         self.lived = 0
@@ -168,7 +171,11 @@ class Membership:
 
     def admit(self, contact: Contact) -> None:
         self.members[contact.id] = contact
-        self.graves.pop(contact.id, None)
+        grave = self.graves.pop(contact.id, None)
+        if grave is not None and grave.contact.incarnation == contact.incarnation:
+            self._patience.refuted(contact.id, self.lived)
+        elif grave is not None:
+            self._patience.forget(contact.id)
         if contact.incarnation:
             self.changes.append(("joined", contact))
 
@@ -176,10 +183,12 @@ class Membership:
         self.members[contact.id] = contact
         suspected = self.suspects.pop(contact.id, None) is not None
         if contact.incarnation != old.incarnation:
+            self._patience.forget(contact.id)
             if old.incarnation:
                 self.changes.append(("dead", old))
             self.changes.append(("joined", contact))
         elif suspected:
+            self._patience.refuted(contact.id, self.lived)
             self.changes.append(("alive", contact))
         self.spread(News(contact, "alive"))
 
@@ -190,7 +199,7 @@ class Membership:
         if old is None or newer(old, contact) or node in self.suspects or is_other_process(old, contact):
             return False
         self.members[node] = contact
-        self.suspects[node] = self.lived + self._parameters.suspect_us
+        self.suspects[node] = self._patience.suspected(node, self.lived)
         self.changes.append(("suspect", contact))
         self.spread(News(contact, "suspect"))
         return True
@@ -202,6 +211,8 @@ class Membership:
         if old is None or newer(old, contact) or is_other_process(old, contact):
             return False
         self.forget(contact.id)
+        if status == "left":
+            self._patience.forget(contact.id)
         grave = Grave(contact, status, self.lived + self._parameters.dead_us)
         put_last(self.graves, contact.id, grave, GRAVES_MAX)
         self.changes.append((status, contact))
@@ -369,6 +380,7 @@ class Membership:
         assert not self.members.keys() & self.graves.keys()
         assert self.suspects.keys() <= self.members.keys()
         assert len(self.graves) <= GRAVES_MAX
+        self._patience.check()
         assert len(self._news) <= NEWS_KEPT_MAX
         assert len(self._strangers) <= STRANGERS_MAX
         assert len(self.probes) <= PROBES_MAX

@@ -299,9 +299,11 @@ class Authority:
         days: int = 365,
         address: str = "",
         jobs: tuple[str, ...] = (),
+        secret: bytes = b"",
     ) -> Keys:
-        """New keys, valid for `days` and since an hour ago (clocks differ). Raises TrustError for an invalid name or pattern."""
-        curve = curve_pair()
+        """New keys, valid for `days` and since an hour ago (clocks differ). secret: that of the CURVE pair, which an agent has
+        already. Raises TrustError for an invalid name or pattern."""
+        curve = Pair(curve_public(secret), secret) if secret else curve_pair()
         seed = b"" if role == "reader" else os.urandom(KEY_BYTES)
         signing = signing_pair(seed).public if seed else b""
         proof = self.certify(name, role, curve.public, signing, now_s, days, jobs)

@@ -1,4 +1,4 @@
-"""Key pairs and signatures: Ed25519 of libsodium by PyNaCl (RFC 8032), CURVE of libzmq.
+"""Key pairs and signatures: Ed25519 (RFC 8032) and CURVE (Curve25519), of libsodium by PyNaCl.
 
 A signature covers a context and the data, so that a signature for one purpose is invalid for any other. Libraries are imported at
 their first use: PyNaCl takes 6 ms and 1.1 MB.
@@ -52,17 +52,14 @@ def is_sealed(public: bytes, context: bytes, data: bytes, signature: bytes) -> b
 
 
 def curve_pair() -> Pair:
-    """A new CURVE pair, made by libzmq."""
-    import zmq
-    from zmq.utils.z85 import decode
+    """A new CURVE pair."""
+    from nacl.bindings import crypto_box_keypair
 
-    public, secret = zmq.curve_keypair()
-    return Pair(decode(public), decode(secret))
+    return Pair(*crypto_box_keypair())
 
 
 def curve_public(secret: bytes) -> bytes:
     """The public key of a secret one."""
-    import zmq
-    from zmq.utils.z85 import decode, encode
+    from nacl.bindings import crypto_scalarmult_base
 
-    return decode(zmq.curve_public(encode(secret)))
+    return crypto_scalarmult_base(secret)

@@ -4,11 +4,9 @@ delivered."""
 from __future__ import annotations
 
 from asyncio import AbstractEventLoop
-from collections import Counter
 from collections.abc import Callable
 from time import monotonic, time
 
-import msgspec
 import zmq
 
 from elf.errors import PeerError
@@ -24,6 +22,7 @@ from elf.srt.security.certificates import Keys
 from elf.srt.transport import handshake
 from elf.srt.transport.address_book import AddressBook
 from elf.srt.transport.admission import Admission, both, twin
+from elf.srt.transport.counters import Counters
 from elf.srt.transport.handshake import Gate, Proof, TwinError
 
 PACKET_BYTES_MAX = 1 << 20
@@ -53,19 +52,6 @@ more often."""
 
 Admit = Callable[[NodeId, Proof, str, Callable[[PeerError | None], None]], None]
 """(node, proof, dialed, decided): decide whether to admit that process; see `elf.srt.transport.challenges`."""
-
-
-class Counters(msgspec.Struct):
-    """Since the start. refused: incoming, by reason; dropped: outgoing, by reason."""
-
-    messages_in: int = 0
-    messages_out: int = 0
-    bytes_in: int = 0
-    bytes_out: int = 0
-    connections_in: int = 0
-    connections_out: int = 0
-    refused: Counter[str] = msgspec.field(default_factory=Counter)
-    dropped: Counter[str] = msgspec.field(default_factory=Counter)
 
 
 class Hub:

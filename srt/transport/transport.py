@@ -29,9 +29,10 @@ from elf.srt.security.certificates import Keys, Trust
 from elf.srt.transport.address_book import address_for
 from elf.srt.transport.admission import Admission
 from elf.srt.transport.challenges import Challenges
+from elf.srt.transport.counters import Counters
 from elf.srt.transport.dialer import Dialer, State
 from elf.srt.transport.handshake import Gate, Proof
-from elf.srt.transport.hub import HANDSHAKE_S, TWIN_S, Counters, Hub
+from elf.srt.transport.hub import HANDSHAKE_S, TWIN_S, Hub
 from elf.srt.transport.listener import Listener
 from elf.srt.transport.process_gone import is_gone
 
@@ -350,4 +351,4 @@ class Transport:
         self._ticks += 1
         if self._ticks % RECHECK_TICKS == 0:
             self.recheck()
-        self._timer = self._loop.call_later(TICK_S, self._tick)
+        self._timer = self._loop.call_at(round(self._loop.time()) + TICK_S, self._tick)

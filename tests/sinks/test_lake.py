@@ -121,12 +121,13 @@ def test_an_empty_pane_is_a_row_and_replaces_its_forerunner(tmp_path: Path) -> N
     sink = ParquetSink(tmp_path)
     sink.put_state(traffic_state(PLAN, START, {("/a", 200): (3, 30)}))
     sink.flush()
-    sink.put_state(traffic_state(PLAN, START, {}, revision=(0, 0, 2), lines=Lines(9, 7, 2, 1)))
+    sink.put_state(traffic_state(PLAN, START, {}, revision=(0, 0, 2), lines=Lines(9, 7, 2, 1, (("ms", 3),))))
     sink.flush()
     [row] = rows(tmp_path)
     assert row["_empty"]
     assert row["_status"] == "revised"
     assert [row[f"_lines_{name}"] for name in ("read", "parsed", "rejected", "late")] == [9, 7, 2, 1]
+    assert row["_not_converted"] == [("ms", 3)]
     assert row["path"] is row["_acc0"] is None
 
 

@@ -90,6 +90,20 @@ def test_a_line_of_a_real_agent_reaches_a_watching_command() -> None:
     assert " 0 lines;" not in told
 
 
+def test_a_line_is_timed_leg_by_leg() -> None:
+    told = run("light.py", "--smoke", "--only", "latency").splitlines()
+    legs = [line.split()[:-2] for line in told if len(line.split()) in (4, 5) and line.split()[-3] == "2"]
+    assert [" ".join(words[:-1]) for words in legs] == [
+        "noticed",
+        "cut",
+        "committed",
+        "published",
+        "arrived",
+        "shown",
+        "in all",
+    ]
+
+
 def test_jobs_that_change_are_timed() -> None:
     told = run("change.py", "--smoke")
     assert "were counted again within" in told

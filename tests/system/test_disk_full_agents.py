@@ -13,6 +13,20 @@ import pytest
 
 from tests.rigs.agents.mesh_rig import FAST, Agent, Fleet, wait_until
 
+ALONE = """\
+[agent]
+state_dir = "state"
+
+[[source]]
+name = "access"
+path = "access.log"
+format = "combined"
+
+[[job]]
+name = "hits"
+sql = "SELECT window, count(*) AS hits FROM access GROUP BY window(time, '10 seconds')"
+sinks = ["console"]
+"""
 RATE = 40.0
 DISK_S = float(FAST["disk_max"].removesuffix("s"))
 
@@ -78,6 +92,40 @@ def test_a_master_whose_disk_stays_full_gives_its_jobs_to_others_and_comes_back(
             assert fleet.settled(seen) == fleet.counted()
         assert victim.said().count("other agents serve jobs") == 1
         assert "others serve" not in fleet.elf("mesh", "status", at=watched)
+
+
+@pytest.mark.parametrize("is_alone", [False, True])
+def test_an_agent_that_starts_on_a_full_disk_waits_for_room_and_says_so_once(
+    tmp_path: Path, is_alone: bool
+) -> None:
+    agent = Fleet(tmp_path / "mesh", 1).agents[0]
+    if is_alone:
+        (agent.folder / "elf.toml").write_text(ALONE)
+    with small_disks([agent]):
+        ballast = fill(agent)
+        agent.start()
+        wait_until(lambda: "waits until there is room" in agent.said(), "it does not say why it waits")
+        assert agent.is_running
+        ballast.unlink()
+        journal = agent.folder / "state" / ("journal" if is_alone else "mesh")
+        wait_until(lambda: journal.exists() and journal.stat().st_size > 100, "it does not begin")
+        assert agent.stop() == 0
+        said = agent.said()
+        assert said.count("No space left on device") == 1
+        (said_first,) = [line for line in said.splitlines() if "No space" in line]
+        assert said_first == (
+            f"elf: {agent.folder / 'state'}: No space left on device; the agent waits until there is room, and tries again "
+            "every 1 s: free space"
+        )
+
+
+def test_an_agent_that_is_stopped_while_it_waits_for_room_ends(tmp_path: Path) -> None:
+    agent = Fleet(tmp_path / "mesh", 1).agents[0]
+    with small_disks([agent]):
+        fill(agent)
+        agent.start()
+        wait_until(lambda: "waits until there is room" in agent.said(), "it does not say why it waits")
+        assert agent.stop() == 0
 
 
 def test_an_agent_that_is_killed_while_its_disk_is_full_reads_on_from_where_the_mesh_is(

@@ -123,3 +123,5 @@ def test_an_agent_that_is_revoked_ends_and_says_so_and_does_not_start_again(tmp_
                 (put for put in seen.latest.values() if put.status != "open"), key=lambda put: put.start
             )
             assert (last.agents_reporting, last.agents_expected) == (2, 2)
+            held = fleet.agents[0].ask(w.JobGet("hits"))
+            assert [name for name, _ in held.left] == [out.name], "a restate needs --force"

@@ -177,6 +177,11 @@ def test_each_version_of_a_job_that_changes_counts_its_own_lines(tmp_path: Path)
     assert {start: bounds.most for start, bounds in truth.windows(b).items()} == {
         START_S: {(404,): Count(1, 0)}
     }
+    (again,) = versions([steps[0] | {"asked_us": first_us + 9_000_000}], {"web2": int(first_ms) + 8_000})
+    assert again.unread == (("web2", first_ms),), "nobody can read its lines again"
+    assert not truth.windows(again)[START_S].is_exact
+    (before,) = versions([steps[0] | {"asked_us": first_us}], {"web2": int(first_ms) + 8_000})
+    assert before.unread == ()
     judge = Judge(truth, Verdict())
     latest = {START_S: said({(404,): Count(1, 0)})}
     judge.nothing_else(latest, b)
@@ -193,7 +198,7 @@ def test_a_seed_repeats_its_changes() -> None:
 
     assert changes(3) == changes(3) != changes(4)
     kinds = Counter(each.kind for seed in range(1, 9) for each in changes(seed))
-    assert set(kinds) == {"set", "rollback", "promote", "abort"}
+    assert set(kinds) == {"set", "rollback", "promote", "abort", "settings"}
     assert max(len(changes(seed)) for seed in range(1, 9)) < CHANGES_MAX
 
 

@@ -1,5 +1,5 @@
-"""Operators who change the job `changing` while faults happen: other values, rollbacks, trials. What its history says in the end
-decides which version each line counts in."""
+"""Operators who change the job `changing` while faults happen: other values, rollbacks, trials, lateness and keep. What its
+history says in the end decides which version each line counts in."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import random
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from tests.torture.agents import Agent, RefusedError, elf
@@ -15,13 +16,23 @@ from tests.torture.jobs import CHANGING, Job
 from tests.torture.options import Options
 from tests.torture.world import World
 
-KINDS = {"set": 6, "rollback": 2, "promote": 1, "abort": 1}
+KINDS = {"set": 6, "rollback": 2, "promote": 1, "abort": 1, "settings": 2}
 """By weight. A trial starts, and is promoted or aborted after `TRIAL_S`."""
 MODES = ("now", "now", "next", "restate")
 LEAST = (200, 201, 300, 304, 400, 404)
+SETTINGS = {
+    200: ("--lateness", "3s"),
+    201: ("--lateness", "8s"),
+    300: ("--keep", "1h"),
+    304: ("--lateness", "5s", "--keep", "2h"),
+    400: ("--lateness", "4s"),
+    404: ("--keep", "90m"),
+}
+"""Options of `elf job update`, by the parameter that is drawn. All keep windows for longer than a run takes."""
 TRIAL_S = 6.0
 NO_TIME = ((0.0, 0.0),)
 """When a version is in force that was lost before it was ever."""
+NOBODY: Mapping[str, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -67,6 +78,8 @@ def commands(change: Change) -> Iterable[Sequence[str] | None]:
         yield "set", CHANGING.name, value, "--at", change.mode
     elif change.kind == "rollback":
         yield "rollback", CHANGING.name, "--at", change.mode
+    elif change.kind == "settings":
+        yield "update", CHANGING.name, *SETTINGS[change.least]
     else:
         yield "try", CHANGING.name, "--set", value, "--windows", "0", "--for", "1m"
         yield None
@@ -84,8 +97,26 @@ def history(agent: Agent) -> list[dict[str, Any]]:
     return steps
 
 
-def versions(steps: Iterable[Mapping[str, Any]]) -> list[Job]:
-    """The job in each of its versions that are or were in force."""
+def _unread(
+    steps: Sequence[Mapping[str, Any]], doubtful_ms: Mapping[str, int]
+) -> tuple[tuple[str, float], ...]:
+    """From when on lines of agents that were taken out may be missing: from the first line of a change that came after, or so
+    shortly before that its lines may not have been read again by then. Also of one that was superseded: the next one reads on."""
+    found = {
+        agent: [
+            step["from_us"] / 1_000
+            for step in steps
+            if step["from_us"] is not None and (step["asked_us"] or 0) / 1_000 > since_ms
+        ]
+        for agent, since_ms in doubtful_ms.items()
+    }
+    return tuple((agent, min(times)) for agent, times in found.items() if times)
+
+
+def versions(steps: Sequence[Mapping[str, Any]], doubtful_ms: Mapping[str, int] = NOBODY) -> list[Job]:
+    """The job in each of its versions that are or were in force. doubtful_ms: agents that were taken out, and since when their
+    lines count or not."""
+    unread = _unread(steps, doubtful_ms)
     held = [step for step in steps if step["state"] in ("in force", "replaced")]
     ends = [step["from_us"] / 1_000 for step in held[1:]] + [float("inf")]
     jobs: dict[str, Job] = {}
@@ -94,5 +125,7 @@ def versions(steps: Iterable[Mapping[str, Any]]) -> list[Job]:
         stretch = (step["from_us"] / 1_000, until_ms)
         stretches = (*(former.stretches if former is not None else ()), stretch)
         least = int(step["parameters"]["least"])
-        jobs[step["version"]] = replace(CHANGING, version=step["version"], stretches=stretches, least=least)
+        jobs[step["version"]] = replace(
+            CHANGING, version=step["version"], stretches=stretches, least=least, unread=unread
+        )
     return list(jobs.values())

@@ -123,7 +123,8 @@ class Oracle:
         size_s = job.slide_s if as_panes else job.size_s
         windows: dict[int, Bounds] = defaultdict(Bounds)
         most = [line for line in self.most if job.is_in_force(line.at_ms)]
-        least = [line for line in self.least if job.is_in_force(line.at_ms)]
+        sure = [line for line in self.least if job.is_read(line.agent, line.at_ms)]
+        least = [line for line in sure if job.is_in_force(line.at_ms)]
         for start, counts in _count(most, job, size_s).items():
             windows[start].most = counts
         for start, counts in _count(least, job, size_s).items():

@@ -198,7 +198,7 @@ class Run:
         with suppress(RefusedError):
             steps = changes.history(self.world.well())
             (self.options.folder / "history.json").write_text(json.dumps(steps, indent=1) + "\n")
-            self._versions = changes.versions(steps)
+            self._versions = changes.versions(steps, self.world.doubtful_ms)
         return all(
             judge.is_well(lake.latest(job), job) for lake in lakes for job in JOBS if lake.name in job.sinks
         ) and all(

@@ -135,13 +135,14 @@ def _descriptors() -> Finding:
 
 def _ports(mesh: MeshSection, is_running: bool) -> Iterator[Finding]:
     """The agent's own addresses: free, or held by the agent that runs; and reached at what it advertises."""
-    addresses = {"listen": mesh.listen} | ({"metrics": mesh.metrics} if mesh.metrics is not None else {})
-    for key, address in addresses.items():
+    for key, address in {"listen": mesh.listen, "metrics": mesh.metrics}.items():
+        if address is None:
+            continue
         if is_running:
             yield ok(f"port {key}", f"{address}: the agent that runs here has it")
         else:
             yield _bound(f"port {key}", address)
-    if is_running and mesh.advertise.port:
+    if is_running and mesh.advertise is not None and mesh.advertise.port:
         yield reached("advertise", mesh.advertise, "others are told to reach this agent there")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from time import time
 
 from elf.agent.commands.doctor.finding import Finding, error, ok, warning
@@ -19,10 +19,13 @@ RENEW_DAYS = 30
 
 def mesh_findings(mesh: MeshSection, status: w.Status | None) -> Iterator[Finding]:
     """status: from the agent that runs here; None if none does."""
-    yield _keys(mesh)
-    for seed in (seed for seed in mesh.seeds if seed.endpoint != mesh.advertise.endpoint):
-        yield reached("seed", seed, "this agent joins its mesh there")
-    if status is None:
+    if mesh.advertise is not None:
+        yield _keys(mesh)
+        for seed in (seed for seed in mesh.seeds if seed.endpoint != mesh.advertise.endpoint):
+            yield reached("seed", seed, "this agent joins its mesh there")
+    if mesh.listen is None:
+        yield from _problems(status.problems if status is not None else ())
+    elif status is None:
         yield warning("mesh", "no agent with this configuration runs here, so its neighbours were not asked")
     else:
         yield from neighbours(status)
@@ -62,5 +65,9 @@ def neighbours(status: w.Status) -> Iterator[Finding]:
         about = f"{name}'s is {far / 1e6:.3f} s off this one, the most of {len(skews)}"
         is_far = far > SKEW_US_MAX + trip // 2
         yield (warning if is_far else ok)("clocks", about + ("; set the clocks (NTP)" if is_far else ""))
-    for problem in status.problems:
+    yield from _problems(status.problems)
+
+
+def _problems(problems: Sequence[str]) -> Iterator[Finding]:
+    for problem in problems:
         yield warning("problem", problem)

@@ -362,8 +362,8 @@ def send_change(item: Item, agent: Path | None) -> w.Changed | w.Refused:
 
 
 def _check_readable(former: JobSpec, held: w.JobHeld) -> None:
-    """Raises UsageError if agents have left that may have reported lines of windows which are not final: nobody reads these lines
-    again. An agent cannot know whether the logs of others are still there."""
+    """Raises UsageError if agents have left, or were revoked, that may have reported lines of windows which are not final: nobody
+    reads these lines again. An agent cannot know whether the logs of others are still there."""
     longest_us = max(Shape.of(plan_of(version.plan)).size_us for version in former.whole)
     since_us = max(held.now_us - former.lateness_us - longest_us, former.since_us)
     names = [name for name, until_us in held.left if until_us > since_us]
@@ -371,9 +371,9 @@ def _check_readable(former: JobSpec, held: w.JobHeld) -> None:
         more = len(names) - NAMED_MAX
         some = ", ".join(names[:NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
         raise UsageError(
-            f"--at restate: lines of windows that are not final cannot be read again at agents that have left since "
-            f"{time_text(since_us)} UTC: {some}; these windows would count them as missing; nothing was changed; change the job "
-            "--at next, or add --force"
+            f"--at restate: lines of windows that are not final cannot be read again at agents that have left or were "
+            f"revoked since {time_text(since_us)} UTC: {some}; these windows would count them as missing; nothing was changed; "
+            "change the job --at next, or add --force"
         )
 
 

@@ -120,7 +120,7 @@ def _window(name: str, put: Put, plans: dict[str, Plan]) -> Window:
         put.end if is_bounded else None,
         put.status,
         (epoch, int.from_bytes(node), n),
-        Lines(*put.lines),
+        Lines(*put.lines, put.not_converted),
         tuple(ColumnInfo(output.name, str(output.type)) for output in plan.select),
         put.rows,
         agents_reporting=put.agents_reporting,

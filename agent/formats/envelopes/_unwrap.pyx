@@ -30,7 +30,7 @@ cdef extern from "unwrap.h":
         int kind, with_heads, out_of_memory, n_programs
         size_t line_max, n_lines
         const elf_text *programs
-        elf_bytes out, heads
+        elf_bytes out, heads, further
         elf_pending pending[2]
         elf_line *lines
     void elf_unwrap(elf_unwrapper *u, const uint8_t *block, size_t n) noexcept nogil
@@ -71,6 +71,7 @@ cdef class Unwrapper:
         free(self.u.out.p)
         free(self.u.heads.p)
         free(self.u.lines)
+        free(self.u.further.p)
         for i in range(2):
             free(self.u.pending[i].text.p)
             free(self.u.pending[i].head.p)
@@ -82,7 +83,7 @@ cdef class Unwrapper:
             with nogil:
                 elf_unwrap(&self.u, &block[0], n)
         else:
-            self.u.out.n = self.u.heads.n = self.u.n_lines = 0
+            self.u.out.n = self.u.heads.n = self.u.further.n = self.u.n_lines = 0
         if self.u.out_of_memory:
             raise MemoryError
 
@@ -102,6 +103,11 @@ cdef class Unwrapper:
         for i in range(self.u.n_lines):
             view[i] = self.u.lines[i].flag
         return out
+
+    def further(self):
+        """The raw lines that are further parts of a line: where each begins in the block, and where the line's first part does.
+        int64, (n, 2)."""
+        return np.frombuffer(bytes(_view(&self.u.further)), dtype=np.int64).reshape(-1, 2)
 
     def some(self, const int64_t[::1] which):
         """The lines inside at these numbers. O(their bytes)."""
@@ -127,7 +133,7 @@ cdef class Unwrapper:
     @property
     def nbytes(self):
         """Bytes of the lines and heads of the last block."""
-        return self.u.out.n + self.u.heads.n + self.u.n_lines * sizeof(elf_line)
+        return self.u.out.n + self.u.heads.n + self.u.further.n + self.u.n_lines * sizeof(elf_line)
 
 
 cdef object _view(elf_bytes *b):

@@ -19,6 +19,9 @@ typedef struct { int64_t begin, end; uint32_t size, at; uint8_t flag; } elf_line
 
 typedef struct { elf_bytes text, head; elf_line line; } elf_pending;
 
+/* A further part of a line: where it begins in the block, and where the line's first part does. */
+typedef struct { int64_t begin, first; } elf_further;
+
 typedef struct {
     int kind, with_heads, out_of_memory;
     size_t line_max;
@@ -28,6 +31,7 @@ typedef struct {
     elf_pending pending[2];
     elf_line *lines;
     size_t n_lines, room;
+    elf_bytes further;  /* of elf_further, in the order of the block */
 } elf_unwrapper;
 
 /* Room for n more bytes, at the end; NULL when memory is out. */
@@ -152,6 +156,9 @@ static void elf_unwrap_line(elf_unwrapper *u, const uint8_t *block, const uint8_
         if (!(g->open >> stream & 1)) {
             one->line = line;
             elf_write_head(u, &one->head, p, end, &h);
+        } else {
+            elf_further more = {line.begin, one->line.begin};
+            elf_append(u, &u->further, &more, sizeof more);
         }
         if (!elf_write_text(u, &one->text, end, &h)) one->line.flag = F_BARE;
         if (h.part == PART_LAST) elf_emit_pending(u, one);
@@ -168,7 +175,7 @@ static void elf_unwrap_line(elf_unwrapper *u, const uint8_t *block, const uint8_
 static void elf_unwrap(elf_unwrapper *u, const uint8_t *block, size_t n) {
     elf_parts g = {0, block};
     const uint8_t *end = block + n, *next;
-    u->out.n = u->heads.n = u->n_lines = 0;
+    u->out.n = u->heads.n = u->further.n = u->n_lines = 0;
     u->out_of_memory = 0;
     for (const uint8_t *p = block; p < end && !u->out_of_memory; p = next) {
         const uint8_t *newline = (const uint8_t *)memchr(p, '\n', (size_t)(end - p));

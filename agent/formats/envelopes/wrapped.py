@@ -110,10 +110,11 @@ class WrappedParser:
         """As `Parser.nbytes`."""
         return self._inner.nbytes + self._unwrapper.nbytes + (self._outer.nbytes if self._outer else 0)
 
-    def first_parts(self) -> Rows:
-        """Begin and size of each line of the last block, as an array of two columns; of a line in parts those of the first."""
-        n = len(self._unwrapper.flags())
-        return np.array([self._unwrapper.place(line)[:2] for line in range(n)], dtype=np.intp).reshape(n, 2)
+    def parts(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Where each line of the last block begins, and its further parts (`Unwrapper.further`)."""
+        lines = range(len(self._unwrapper.flags()))
+        begins = np.array([self._unwrapper.place(line)[0] for line in lines], dtype=np.int64)
+        return begins, self._unwrapper.further()
 
     def parse(self, block: bytes | memoryview) -> Batch:
         """As `Parser.parse`. Raises MemoryError."""

@@ -14,6 +14,7 @@ TABLES: dict[str, dict[str, Any]] = {
         r'(?:uvicorn\.access(?: -|:) )?(?P<client_ip>[0-9A-Fa-f.:\[\]]+):[0-9]+ - "(?P<request>[^"]*)" (?P<status>[0-9]{3})'
         r"(?: [A-Za-z' -]+)?",
         "has": (' - "', '" '),
+        "like": r"\[?[0-9]{4}-",
         "types": {"time": "time"},
     },
     "gunicorn": {
@@ -30,7 +31,7 @@ TABLES: dict[str, dict[str, Any]] = {
         r' method=(?P<method>\S+) path="(?P<uri>.*)" host=(?P<host>\S+) request_id=(?P<request_id>\S+)'
         r' fwd="(?P<client_ip>[^",]*)(?:, ?(?P<forwarders>[^"]*))?" dyno=(?P<dyno>\S*) connect=(?P<connect_time>[0-9]*)(?:ms)?'
         r" service=(?P<request_time_ms>[0-9]*)(?:ms)? status=(?P<status>[0-9]{3}) bytes=(?P<bytes>[0-9]*)"
-        r"(?: protocol=(?P<scheme>\w+))?(?: .*)?",
+        r"(?: protocol=(?:(?P<scheme>https?)|(?P<protocol>http[0-9.]+)))?(?: tls=(?P<tls>\w+))?(?: .*)?",
         "has": (" heroku[router]: at=",),
         "types": {"time": "iso", "connect_time": "ms"},
     },

@@ -56,7 +56,8 @@ def hint(lines: Sequence[bytes]) -> str:
     return next((text for start, text in HINTS if any(re.match(start, line) for line in lines)), "")
 
 
-def likely(lines: Sequence[bytes]) -> list[str]:
+@lru_cache(maxsize=1)
+def likely(lines: tuple[bytes, ...]) -> list[str]:
     """The products, in the order of `TABLES`, that one of `lines` may be of: all fixed texts of the format are in it, in their
     order. O(lines), some microseconds for each product: no format is read for it."""
     return [name for name, texts in _fixed_texts() if any(has_texts(line, texts) for line in lines)]
@@ -92,9 +93,12 @@ _FIELDS = {
 }
 
 
-def is_like(name: str, lines: Sequence[bytes]) -> bool:
-    """Whether at least half of the lines look like this product's, and one proves it, where its table says how these look."""
+def is_like(name: str, lines: Sequence[bytes], some: Sequence[bytes]) -> bool:
+    """Whether at least half of the lines look like this product's, and one proves it, where its table says how these look. Most
+    products are ruled out by `some` of the lines, none of which looks so."""
     table = TABLES[name]
+    if "like" in table and not _matching(table["like"], some):
+        return False
     return all(
         key not in table or _matching(table[key], lines) >= needed
         for key, needed in (("like", len(lines) / 2), ("proof", 1))

@@ -55,7 +55,7 @@ TABLES: dict[str, dict[str, Any]] = {
         "source": "https://cloud.google.com/load-balancing/docs/https/https-logging-monitoring",
         "json": {
             "time:time": "timestamp receiveTimestamp",
-            "client_ip": "httpRequest.remoteIp",
+            "client_ip:host": "httpRequest.remoteIp",
             "status_details": "jsonPayload.statusDetails",
             "cache_id": "jsonPayload.cacheId",
             "backend_service": "resource.labels.backend_service_name",

@@ -28,12 +28,24 @@ TABLES: dict[str, dict[str, Any]] = {
         "escape": "none",
         "time_is": "start",
     },
+    "istio_18": {
+        "summary": "Istio 1.5 to 1.8, with the default access log of these versions",
+        "source": "https://istio.io/v1.8/docs/tasks/observability/logs/access-log/",
+        "line": '[{time:iso}] "{request}" {status:status=0} {response_flags} "{upstream_transport_failure_reason}"'
+        ' {request_length} {bytes} {request_time:ms} {upstream_response_time:ms} "{http_x_forwarded_for}" "{user_agent}"'
+        ' "{request_id}" "{host:host}" "{upstream_addr}" {upstream_cluster} {upstream_local_address}'
+        " {downstream_local_address} {client_ip:host_port}"
+        " {requested_server_name} {route_name}",
+        "escape": "none",
+        "time_is": "start",
+    },
     "haproxy_tcp": {
         "summary": "HAProxy's `option tcplog`, with or without a syslog prefix",
         "source": "https://docs.haproxy.org/3.0/configuration.html#8.2.2",
         "line": "{client_ip:host_port} [{time:clf}] {frontend} {backend=<NOSRV>}/{server=<NOSRV>} {queue_time:ms=-1}/"
         "{connect_time:ms=-1}/{request_time:ms=-1} {bytes:int} {termination_state} " + _HAPROXY_COUNTS,
         "skip_to": "]: ",
+        "like": r'.*\] [^ "]+ ',
         "zone": False,
         "time_is": "start",
     },

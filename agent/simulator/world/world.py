@@ -35,7 +35,7 @@ from elf.srt.messages.effects import Effect, Notice, Read, Recall, Send, Write
 from elf.srt.messages.ids import JobId, NodeId, node_id
 from elf.srt.messages.messages import Contact, Item, Line, Message
 from elf.srt.messages.parameters import Parameters
-from elf.srt.messages.results import Put
+from elf.srt.messages.results import NO_ROWS, Put
 from elf.srt.overlay.routing import warm_tables
 
 LIFE = ("node", b"")
@@ -125,13 +125,16 @@ class World(Places):
         self.sinks_away.add(sink)
 
     def sink_back(self, sink: NodeId, keeps: str) -> None:
-        """The sink is back. keeps: "all"; or the "lake", from which it derives its fence (as `SinkHost` does); or "nothing"."""
+        """The sink is back. keeps: "all"; or the "lake", which its new ledger adopts (as in `SinkHost`); or "nothing"."""
         self.sinks_away.discard(sink)
         if keeps == "all":
             return
         for job, ledger in self.sinks[sink].items():
             fresh = self.sinks[sink][job] = Ledger(job)
             if keeps == "lake" and ledger.entries:
+                fresh.adopt(
+                    {window: (held[0], held[1] == NO_ROWS) for window, held in ledger.results.items()}
+                )
                 fresh.fence = above_all(max(revision[0] for revision, _ in ledger.entries.values()))
 
     def start(self, actor: Actor, seeds: Sequence[Contact] = ()) -> None:

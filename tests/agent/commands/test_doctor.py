@@ -19,6 +19,7 @@ from elf.agent.config import config
 from elf.agent.control.protocol import Member, Status
 from elf.agent.disk.journal import Journal
 from elf.sinks.console.grid import Style
+from elf.srt.messages.addresses import Address
 from elf.srt.security.certificates import Authority
 from elf.srt.security.files import save_keys
 from elf.typer_cli import main
@@ -253,9 +254,8 @@ def test_a_port_that_something_else_has_is_an_error(tmp_path: Path) -> None:
         port = taken.getsockname()[1]
         (one,) = found(written(tmp_path, MESH, port=port), "port listen")
         assert one.text.startswith(f"127.0.0.1:{port}: Address already in use; ")
-        assert machine.reached("seed", config.load(tmp_path / "elf.toml", environ={}).mesh.listen, "") == ok(  # type: ignore[union-attr]
-            "seed", f"127.0.0.1:{port}: answers"
-        )
+        where = Address(f"127.0.0.1:{port}")
+        assert machine.reached("seed", where, "") == ok("seed", f"127.0.0.1:{port}: answers")
     (one,) = found(tmp_path / "elf.toml", "port listen")
     assert one == ok("port listen", f"127.0.0.1:{port}: free")
 

@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 
 from elf.agent.config.authority_folder import AuthorityFolder
+from elf.agent.host.identity import SECRET, claim, own_key
+from elf.errors import StateError
 from elf.jobmaster.directory.job_spec import jobs_of
+from elf.srt.messages.ids import node_id
 from elf.srt.security.certificates import Trust
 from elf.srt.security.files import load_keys, load_revocations
 from elf.srt.security.items import signer_of
@@ -34,7 +37,7 @@ class Shell:
 
     def secrets(self) -> Iterator[str]:
         for path in self.folder.rglob("*"):
-            if path.is_file() and "SECRET" in path.read_text():
+            if path.is_file() and "SECRET" in path.read_text(errors="replace"):
                 for line in path.read_text().split("# SECRET")[1].splitlines():
                     if '= "' in line:
                         yield line.split('"')[1]
@@ -134,6 +137,30 @@ def test_an_operators_jobs_are_shown_and_kept_when_the_keys_are_renewed(elf: She
     assert facts(elf("show", "bob.keys")[1])["jobs"] == "web-*, db"
     listed = [line.partition("  jobs: ")[2] for line in elf("show", "elf-authority")[1].splitlines()[1:]]
     assert listed == ["web-*, db", "all", "", "web-*, db"]
+
+
+def test_an_agent_that_ran_without_keys_keeps_its_id(elf: Shell, tmp_path: Path) -> None:
+    elf("init")
+    node = node_id(own_key(tmp_path))
+    assert stat.S_IMODE((tmp_path / SECRET).stat().st_mode) == 0o600
+    code, out, _ = elf("issue", "web1", "--role", "agent", "--id", SECRET)
+    assert (code, facts(out)["id"].split()[0]) == (0, node.hex())
+    assert (load_keys("web1.keys").id, node_id(own_key(tmp_path))) == (node, node)
+    claim(tmp_path, node)
+    with pytest.raises(StateError, match=r"which ran without keys, but .* elf keys issue --id .*id\.secret"):
+        claim(tmp_path, node_id(b"another key"))
+    (tmp_path / "node").write_text(node_id(b"its first key").hex())
+    with pytest.raises(StateError, match="start the agent with its own keys"):
+        claim(tmp_path, node)
+    assert elf("issue", "bob", "--role", "operator", "--id", SECRET)[2] == (
+        "elf: --id: only agents have an id in a mesh; leave it out\n"
+    )
+    Path("short").write_bytes(b"x")
+    for wrong in ("short", "id"):
+        assert elf("issue", "web2", "--role", "agent", "--id", wrong)[::2] == (
+            2,
+            f"elf: --id: {wrong}: expected the file id.secret of an agent's state_dir, of 32 bytes\n",
+        )
 
 
 @pytest.mark.parametrize("by", ["name", "serial"])

@@ -9,7 +9,7 @@ import pytest
 
 from elf.agent.commands.validate import described
 from elf.agent.config.config import Config, parse
-from elf.agent.config.specs import parameter_keys
+from elf.agent.config.specs import MeshSection, SinkSection, parameter_keys
 from elf.errors import ConfigError
 from elf.jobmaster.directory.limits import Limits
 from elf.srt.messages.addresses import Address
@@ -98,6 +98,37 @@ def test_without_listen_an_agent_is_its_own() -> None:
     assert read(text).mesh is None
 
 
+def test_without_listen_and_jobs_it_is_a_mesh_of_one() -> None:
+    text = (
+        '[agent]\nmetrics = "127.0.0.1:9464"\n[[source]]\nname = "access"\npath = "a"\n[mesh]\nflush = "1s"\n'
+        '[[sink]]\nname = "lake"\nparquet = "/srv/lake"\n[limits]\ngroups = 500\n'
+    )
+    config = read(text)
+    assert config.mesh == MeshSection(
+        listen=None,
+        advertise=None,
+        seeds=(),
+        security="curve",
+        bundle=None,
+        parameters=Parameters(flush_us=1_000_000),
+        metrics=Address("127.0.0.1:9464"),
+        sinks=(SinkSection("lake", Path("/srv/lake")),),
+        limits=Limits(500),
+    )
+    assert described(config, {})[-3:] == [
+        "in no mesh, since it has no listen: elf job start at this host starts jobs",
+        "sink lake: /srv/lake",
+        "limits of every job here: 500 groups",
+    ]
+    assert "expected at least one [[source]], found none" in refusal("[agent]\n")
+    assert ":2: [agent] advertise: only an agent of a mesh has this; add listen" in refusal(
+        '[agent]\nadvertise = "127.0.0.1:1"\n'
+    )
+    assert ":1: [keys]: only an agent of a mesh has this; add [agent] listen" in refusal(
+        '[keys]\nbundle = "k"\n'
+    )
+
+
 def test_the_environment_comes_before_the_file() -> None:
     mesh = read(
         environ={
@@ -172,8 +203,9 @@ def test_what_only_a_mesh_has_is_refused_elsewhere() -> None:
     own = (
         '[[source]]\nname = "access"\npath = "a"\n[[job]]\nname = "j"\nsql = "SELECT count(*) FROM access"\n'
     )
-    assert ":7: [mesh]: only an agent of a mesh has this; add [agent] listen" in refusal(
-        own + '[mesh]\nflush = "1s"\n'
+    assert (
+        ":7: [mesh]: this is for jobs that elf job start has started; take the [[job]] of this file out"
+        in (refusal(own + '[mesh]\nflush = "1s"\n'))
     )
     seeds = '[agent]\nseeds = ["127.0.0.1:1"]\n' + own
     assert ":2: [agent] seeds: only an agent of a mesh has this; add listen" in refusal(seeds)
@@ -199,7 +231,7 @@ def test_limits_for_every_job() -> None:
     assert "[limits] groups: expected a whole number above 0" in refusal(text.replace("500", "-1"))
     assert "[limits] over: unknown key" in refusal(text + 'over = "other"\n')
     alone = "[limits]\ngroups = 5\n" + TEXT.partition("[mesh]")[0].partition("listen")[0]
-    assert "only an agent of a mesh has this" in refusal(alone + LONE)
+    assert "[limits]: this is for jobs that elf job start has started" in refusal(alone + LONE)
 
 
 LONE = """

@@ -137,7 +137,7 @@ def test_what_does_not_convert_is_counted_by_window_and_column(tmp_path: Path) -
     query = "SELECT window, sum(ms) AS ms, count(ok) AS n FROM access GROUP BY window(time, '30 seconds')"
     summary = run(RunOptions(query, (str(log),)), [sink])
     assert summary.not_converted == {"ms": 15}
-    assert [window.not_converted for window in sink.windows] == [{}, {}, {"ms": 8}, {"ms": 7}]
+    assert [window.lines.not_converted for window in sink.windows] == [(), (), (("ms", 8),), (("ms", 7),)]
     assert json.loads(meta_json(sink.windows[2]))["not_converted"] == {"ms": 8}
     assert "not_converted" not in json.loads(meta_json(sink.windows[0]))
     since = RunOptions(query, (str(log),), since_us=sink.windows[3].start)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from elf.version import version
 
 pytestmark = pytest.mark.process
 
@@ -53,6 +56,28 @@ def test_what_is_left_out_is_as_if_untouched_afterwards(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "e3b0c442\n", "")
 
 
+def test_an_agent_of_a_mesh_is_free_of_what_it_does_not_use(tmp_path: Path) -> None:
+    (tmp_path / "elf.toml").write_text(
+        '[agent]\nname = "a"\nlisten = "127.0.0.1:1"\nsecurity = "none"\nstate_dir = "state"\n'
+    )
+    unused = "typer importlib.metadata email zipfile ssl _ssl http sqlglot rich pyarrow unittest elf.sinks.lake elf.agent.single"
+    program = (
+        "import sys; from elf.agent.host import startup; from elf.__main__ import main\n"
+        "import elf.agent.commands.process.signals\n"
+        "def serve(*given):\n"
+        "    import asyncio\n"
+        "    with asyncio.Runner(loop_factory=sys.modules['uvloop'].new_event_loop) as runner:\n"
+        "        print(runner.run(asyncio.sleep(0, 7)), sorted(set(sys.argv[1].split()) & set(sys.modules)))\n"
+        "startup_loop = startup.light_event_loop\n"
+        "def light():\n"
+        "    startup_loop(); import elf.agent.host.process as process; process.serve_mesh = serve\n"
+        "startup.light_event_loop = light\n"
+        "sys.exit(main(['agent', 'run', '-c', 'elf.toml']))"
+    )
+    done = python(program, tmp_path, unused)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "7 []\n", "")
+
+
 def test_the_process_ends_with_its_code_and_after_what_others_want_done(tmp_path: Path) -> None:
     (tmp_path / "a.log").write_text(LINE)
     program = (
@@ -63,3 +88,7 @@ def test_the_process_ends_with_its_code_and_after_what_others_want_done(tmp_path
     assert (done.returncode, done.stdout, done.stderr) == (0, '{"status":200,"n":1}\nlast\n', "")
     assert python(program, tmp_path, "run", RUN[1], "none.log").returncode == 2
     assert python(program, tmp_path, "--no-such-option").returncode == 2
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    assert version() == importlib.metadata.version("elf-mesh")

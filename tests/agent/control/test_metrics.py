@@ -21,7 +21,7 @@ from elf.cbt.budget import Budget
 from elf.srt.messages.addresses import parse_address
 from elf.srt.messages.parameters import Parameters
 from elf.srt.messages.reports import Failing
-from elf.srt.transport.hub import Counters
+from elf.srt.transport.counters import Counters
 from tests.rigs.master_rig import spec_of
 from tests.rigs.mesh_lines import plan_of
 

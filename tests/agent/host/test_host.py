@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from elf.agent.control.protocol import MeshLeave
+from elf.errors import UsageError
 from tests.rigs.agents.mesh_rig import FAST, Fleet, wait_until
 from tests.rigs.agents.seen import WAIT_S
 
@@ -40,6 +42,24 @@ def test_an_agent_whose_only_seed_is_itself_is_a_mesh_of_one(folder: Path) -> No
         fleet.agents.append(absent)
         absent.start()
         fleet.wait_joined()
+
+
+def test_an_agent_alone_is_exact_through_a_kill_a_stop_and_rotation(folder: Path) -> None:
+    with Fleet(folder, 1, security="alone") as fleet:
+        agent = fleet.agents[0]
+        fleet.start_job("hits")
+        with fleet.watch("hits") as seen:
+            with fleet.traffic(RATE, rotate_s=0.7):
+                seen.wait_finals()
+                for end in (agent.kill, agent.stop):
+                    end()
+                    before = len(seen.puts)
+                    agent.start()
+                    seen.wait(lambda before=before: len(seen.puts) > before + 3)  # type: ignore[misc]
+                seen.wait_finals()
+            assert fleet.settled(seen) == fleet.counted()
+        with pytest.raises(UsageError, match="it is in no mesh, so it cannot leave one"):
+            agent.ask(MeshLeave())
 
 
 def test_master_and_worker_are_killed_and_come_back(folder: Path) -> None:

@@ -26,7 +26,7 @@ from elf.srt.messages.addresses import Address
 from elf.srt.messages.effects import Notice
 from elf.srt.messages.ids import node_id
 from elf.srt.messages.messages import Contact
-from elf.srt.messages.parameters import SECOND, Parameters
+from elf.srt.messages.parameters import MS, SECOND, Parameters
 from tests.rigs.master_rig import spec_of
 from tests.rigs.mesh_lines import plan_of
 
@@ -50,7 +50,7 @@ def test_a_clock_that_was_set_back_is_noticed_once(monkeypatch: pytest.MonkeyPat
     assert not clock.stepped_back()
 
 
-def test_a_timer_wakes_once_for_the_earliest_deadline_and_sleeps_no_longer_than_its_bound() -> None:
+def test_a_timer_wakes_once_for_the_last_deadline_and_sleeps_no_longer_than_its_bound() -> None:
     async def test() -> None:
         loop = asyncio.get_running_loop()
         woken: list[float] = []
@@ -70,9 +70,16 @@ def test_a_timer_wakes_once_for_the_earliest_deadline_and_sleeps_no_longer_than_
         assert timer._call is late
         timer.set(EPOCH_US - SECOND)
         assert late.cancelled()
-        timer.set(EPOCH_US + SECOND)
+        soon = timer._call
+        timer.set(EPOCH_US + 10 * MS)
+        assert timer._call is soon, "moved for a few milliseconds"
+        timer.set(EPOCH_US + 40 * MS)
+        assert soon is not None
+        assert soon.cancelled()
+        assert before + 0.041 <= timer._call.when() <= loop.time() + 0.042, "the clock stands still"
         await rings.wait()
         assert len(woken) == 1
+        assert woken[0] >= before + 0.04, "before its deadline"
         timer.set(EPOCH_US + 3600 * SECOND)
         assert timer._call is not None
         timer.cancel()

@@ -120,6 +120,25 @@ def test_a_sink_that_restarts_resumes_and_lacks_nothing(mesh: Mesh, tmp_path: Pa
     check_exact(mesh, lake, before + 5)
 
 
+def test_a_sink_that_loses_its_ledger_knows_what_its_lake_holds(mesh: Mesh, tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    start(mesh, "2 seconds")
+    mesh.wait_for(lambda: holds(lake, 3))
+    records = mesh.hosts[1].actor.disk.records
+    job, known = job_id("hits"), set(ledger(lake, "hits"))
+
+    def forget() -> None:
+        for key in [key for key in records if key[0] == "ledger"]:
+            del records[key]
+
+    mesh.in_world(forget)
+    restart(mesh, mesh.hosts[1])
+    mesh.wait_for(lambda: job in mesh.sink._ledgers)  # type: ignore[union-attr]
+    (again,) = mesh.sink._ledgers[job].values()  # type: ignore[union-attr]
+    assert known <= again.entries.keys()
+    check_exact(mesh, lake, len(known) + 3)
+
+
 def test_a_lake_that_takes_nothing_holds_up_the_answers_only(mesh: Mesh, tmp_path: Path) -> None:
     """Writes to a failing disk are retried; meanwhile windows are sent to watchers."""
     lake = tmp_path / "lake"

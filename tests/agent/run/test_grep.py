@@ -5,8 +5,10 @@ from __future__ import annotations
 import gzip
 import io
 import itertools
+import random
 import re
 from pathlib import Path
+from threading import Event
 
 import msgspec
 import pytest
@@ -17,7 +19,8 @@ from elf.__main__ import main
 from elf.agent.commands.grep import print_lines
 from elf.agent.formats.formats import column_types, resolve
 from elf.agent.formats.parser import Parser
-from elf.agent.run.grep import Matches, condition, lines_of, spans_of
+from elf.agent.run.engine import RunOptions
+from elf.agent.run.grep import Grep, GrepOptions, Matches, condition, lines_of, spans_of
 from elf.agent.work.feed import complete
 from tests.rigs import paths
 
@@ -109,6 +112,60 @@ def test_a_header_is_no_line(capfdbinary: pytest.CaptureFixture[bytes], tmp_path
     path.write_bytes(header + b"".join(rows[:3]) + header + b"".join(rows[3:]))
     assert grep(capfdbinary, "status = 500", path)[1] == b"".join(rows[1::2])
     assert grep(capfdbinary, "status = 500", "-v", path)[1] == b"".join(rows[::2])
+
+
+def cri(stream: str, tag: str, text: bytes) -> bytes:
+    return b"2022-01-28T16:04:05.4Z %s %s %s\n" % (stream.encode(), tag.encode(), text)
+
+
+def divided(stream: str, text: bytes, cuts: list[int]) -> list[bytes]:
+    """A line as CRI writes it in parts, cut at these places."""
+    places = [0, *sorted({cut % len(text) for cut in cuts} - {0}), len(text)]
+    pieces = [text[start:end] for start, end in itertools.pairwise(places)]
+    return [*(cri(stream, "P", piece) for piece in pieces[:-1]), cri(stream, "F", pieces[-1])]
+
+
+WRITTEN = st.lists(
+    st.tuples(st.sampled_from([*GOOD, *BAD[1:3]]), st.lists(st.integers(0, 99), max_size=3)), max_size=6
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.tuples(WRITTEN, WRITTEN), st.randoms(use_true_random=False), st.booleans())
+def test_all_parts_of_a_line_are_printed_where_they_stood(
+    tmp_path_factory: pytest.TempPathFactory,
+    written: tuple[list[tuple[bytes, list[int]]], ...],
+    order: random.Random,
+    invert: bool,
+) -> None:
+    """The parts of both streams in any order among one another."""
+    streams = list[list[tuple[bytes, bool]]]()
+    for stream, lines in zip(("stdout", "stderr"), written, strict=True):
+        made = [(divided(stream, text, cuts), text in GOOD[1:]) for text, cuts in lines]
+        streams.append([(raw, is_error is not invert) for raws, is_error in made for raw in raws])
+    both = [0] * len(streams[0]) + [1] * len(streams[1])
+    order.shuffle(both)
+    rest = [iter(lines) for lines in streams]
+    raws = [next(rest[stream]) for stream in both]
+    path = tmp_path_factory.mktemp("cri") / "0.log"
+    path.write_bytes(b"".join(raw for raw, _ in raws))
+    found = Grep(GrepOptions(RunOptions("status >= 400", (str(path),), "cri+combined"), invert), print)
+    (file,) = found.files()
+    blocks = list(found.of_file(file, Event()))
+    printed = b"".join(bytes(block.data[start:end]) for block in blocks for start, end in block.spans)
+    assert printed == b"".join(raw for raw, is_wanted in raws if is_wanted)
+    wanted = [text for lines in written for text, _ in lines if (text in GOOD[1:]) is not invert]
+    assert sum(block.lines for block in blocks) == len(wanted)
+
+
+def test_a_line_in_parts_counts_as_one(capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path) -> None:
+    docker = tmp_path / "docker.log"
+    end = b'","stream":"stdout","time":"2022-01-28T16:04:05.4Z"}\n'
+    texts = [each.decode("latin-1").replace('"', '\\"').replace("\t", "\\t").encode() for each in GOOD]
+    raws = [[b'{"log":"' + text[:30] + end, b'{"log":"' + text[30:] + b"\\n" + end] for text in texts]
+    docker.write_bytes(b"".join(itertools.chain(*raws)))
+    assert grep(capfdbinary, "status >= 400", docker, "-m", "2")[1] == b"".join(raws[1] + raws[2])
+    assert grep(capfdbinary, "status >= 400", docker, "-c")[1] == b"3\n"
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from elf.agent.simulator.run import Run, simulate
@@ -122,6 +123,15 @@ def test_a_paused_agent_sees_it_when_it_resumes() -> None:
     assert seen.pop("web1") >= KILL_US + SECOND
     assert len(seen) == 3
     assert all(at < KILL_US + 10 * MS for at in seen.values())
+
+
+def test_a_host_that_is_only_slow_loses_and_regains_its_job_a_few_times_and_not_for_ever() -> None:
+    """Without `Patience` the job changes hands ten times in these 30 s."""
+    slow = s.Slow(at_us=KILL_US, until_us=KILL_US + 30 * SECOND, host=3, extra_us=1_200 * MS)
+    puts, prepare = watched()
+    long = msgspec.structs.replace(scenario(slow), trouble_us=KILL_US + 31 * SECOND)
+    assert simulate(long, prepare=prepare).violation == ""
+    assert len({put.ballot for at, put in puts}) <= 3
 
 
 def test_a_rolling_restart_of_all_processes_is_exact() -> None:

@@ -328,7 +328,9 @@ def test_the_keys_of_the_lines_are_columns_of_all_agents(tmp_path: Path) -> None
             fleet.agents[0].write([json_line(now_s, n=7), json_line(now_s, n="bad"), json_line(now_s + 4)])
             fleet.agents[1].write([json_line(now_s, n=0.5, later={"key": 1}), json_line(now_s + 4)])
             seen.wait(lambda: now_s * 1_000_000 in seen.final_starts)
-        assert [tuple(row[1:]) for row in rows_of(seen.latest[now_s * 1_000_000])] == [("x", 7.5, 1, 3)]
+        put = seen.latest[now_s * 1_000_000]
+        assert [tuple(row[1:]) for row in rows_of(put)] == [("x", 7.5, 1, 3)]
+        assert (put.lines, put.not_converted) == ((3, 3, 0, 0), (("n", 1),))
         said = "access: n is a double for the jobs, and lines have other values ('bad'): these are NULL"
         wait_until(lambda: said in fleet.agents[0].said(), "nothing was said")
         with urlopen(f"http://127.0.0.1:{keyed.port}/metrics", timeout=WAIT_S) as answer:

@@ -163,7 +163,7 @@ def test_live_and_replay_count_the_same_lines_wherever_they_are_cut(blocks: list
     format, plan, state = resolve("combined"), plan_of(), ParseState()
     state.format = format
     parsing = Parsing("UTC", "a", 512, 1 << 20)
-    parsing.ask(columns := frozenset({"time", "path", "bytes"}))
+    parsing.ask(columns := frozenset({"time", "path", "bytes"}), {})
     live, replay = JobRows((line_of(plan, 1, 0),), 0), Worker(plan)
     feed = Feed(lambda block: format, [replay], columns=columns, settle=lambda: None)
     cuts, at = list[Rows](), 0

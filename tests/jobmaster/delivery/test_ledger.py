@@ -8,10 +8,10 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elf.jobmaster.delivery.ledger import ENTRIES_REPORTED_MAX, Ledger
+from elf.jobmaster.delivery.ledger import ENTRIES_REPORTED_MAX, UNKNOWN_ROWS, Ledger
 from elf.srt.messages.effects import Effect, Notice, Send, Write
 from elf.srt.messages.messages import Ballot, Message
-from elf.srt.messages.results import LedgerReport, LedgerRequest, Put, PutReply
+from elf.srt.messages.results import NO_ROWS, LedgerReport, LedgerRequest, Put, PutReply
 
 JOB = bytes(16)
 A, B = b"a" * 16, b"b" * 16
@@ -107,6 +107,30 @@ def test_a_window_that_is_only_open_is_not_reported_after_a_restart_either() -> 
         each.step(MASTER, put((2, A)), 0)
         report = answer(each.step(MASTER, LedgerRequest(JOB, (2, A)), 0))
         assert report == LedgerReport(JOB, (2, A), 0, ((("v1", 0), (2, A, 1), 7),))
+
+
+def test_a_ledger_that_was_lost_reports_what_the_lake_holds() -> None:
+    """Also after the next restart: the first write has all entries. An open window gives way; a later revision stays."""
+    ledger = Ledger(JOB)
+    ledger.step(MASTER, msgspec.structs.replace(put((1, A)), status="open"), 0)
+    ledger.step(MASTER, put((1, A), 10, n=2), 0)
+    ledger.adopt(
+        {("v1", 0): ((1, A, 1), False), ("v1", 10): ((1, A, 1), False), ("v1", 20): ((2, A, 1), True)}
+    )
+    effects = ledger.step(MASTER, put((3, A), 30), 0)
+    again = Ledger(JOB)
+    again.restore([write.record for write in written(effects)])
+    for each in (ledger, again):
+        each.check()
+        report = answer(each.step(MASTER, LedgerRequest(JOB, (3, A)), 0))
+        assert isinstance(report, LedgerReport)
+        assert report.entries == (
+            (("v1", 0), (1, A, 1), UNKNOWN_ROWS),
+            (("v1", 10), (1, A, 2), 7),
+            (("v1", 20), (2, A, 1), NO_ROWS),
+            (("v1", 30), (3, A, 1), 7),
+        )
+    assert not any(isinstance(each, Notice) for each in ledger.step(MASTER, put((3, A)), 0))
 
 
 def test_a_master_may_request_only_the_windows_it_retains() -> None:

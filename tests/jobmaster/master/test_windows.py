@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
 from elf.jobmaster.directory.job_spec import AgentAdvert
 from elf.jobmaster.log.entries import Retire
+from elf.jobmaster.master.publication import Publication
 from elf.srt.messages.messages import CLOSED, FIRST, GAP, Control, Farewell, Goodbye, Hello
 from elf.srt.messages.results import Shown, Watch
 from tests.rigs.master_rig import PARAMETERS, SINK, T0, A, B, Rig, file, opened, spec_of
@@ -188,6 +191,37 @@ def test_a_gap_makes_the_windows_it_touches_incomplete() -> None:
     ] == [
         (T0, 1, 2),
         (T0 + 30 * SECOND, 2, 2),
+    ]
+
+
+def test_a_window_that_lost_lines_is_not_judged_again_and_again_but_grows_when_it_can(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    judged: list[tuple[str, int]] = []
+    judge = Publication._final
+
+    def note(publication: Publication, key: tuple[str, int], *more: Any) -> Any:
+        judged.append(key)
+        return judge(publication, key, *more)
+
+    monkeypatch.setattr(Publication, "_final", note)
+    rig = opened()
+    rig.bundle({file(A): (100, 110, GAP), file(B): (100, 110, 0)}, [(T0, 1, 1)], watermark=T0 + 30 * SECOND)
+    rig.run(SECOND)
+    assert [(w.agents_reporting, w.agents_expected) for w in rig.windows() if w.status == "final"] == [(1, 2)]
+    judged.clear()
+    for second in range(10):
+        at = 110 + second
+        rig.bundle({file(B): (at, at + 1, 0)}, [(T0 + 30 * SECOND, 1, 1)], watermark=T0 + 31 * SECOND)
+        rig.run(SECOND)
+    assert sum(start == T0 for _, start in judged) == 0
+    # An agent that is expected in it after all, and reports its lines, makes it grow.
+    rig.do(rig.master.adverts([(C, AgentAdvert("c", ("access",), 1, T0))], rig.now))
+    rig.run(SECOND)
+    rig.bundle({file(C): (0, 10, FIRST)}, [(T0 + 2, 1, 1)], watermark=T0 + 31 * SECOND)
+    rig.run(SECOND)
+    assert [(w.status, w.agents_reporting, w.agents_expected) for w in rig.windows() if w.start == T0] == [
+        ("revised", 2, 3)
     ]
 
 

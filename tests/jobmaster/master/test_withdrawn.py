@@ -13,12 +13,13 @@ import pytest
 
 from elf.agent.control.follow import Watcher
 from elf.agent.host.cell_types import check_pane
+from elf.agent.host.lake_ledgers import adopt
 from elf.agent.simulator.run import Outcome, Run, simulate
 from elf.agent.simulator.scenario import scenario as s
 from elf.agent.simulator.world.places import EPOCH_US
 from elf.agent.simulator.world.sources import Traffic
 from elf.cbt.budget import Budget
-from elf.jobmaster.delivery.ledger import Ledger
+from elf.jobmaster.delivery.ledger import UNKNOWN_ROWS, Ledger
 from elf.jobmaster.delivery.states import PaneReader, as_parts
 from elf.jobmaster.log.schedule import speaks_for
 from elf.jobmaster.master.master import Master
@@ -33,6 +34,7 @@ from elf.sinks.console.jsonlines import JsonLines
 from elf.sinks.lake import layout, parquet
 from elf.sinks.lake.parquet import ParquetSink
 from elf.sinks.report.report import report
+from elf.srt.messages.ids import MAKER_BYTES
 from elf.srt.messages.messages import FIRST, Line
 from elf.srt.messages.results import NO_ROWS, WITHDRAWN, LedgerRequest, PaneParts, Put, Shown
 from tests.rigs.master_rig import PARAMETERS, SINK, T0, Rig, file, spec_of
@@ -41,6 +43,7 @@ from tests.rigs.quick import QUICK
 from tests.sinks import lake_states
 
 A, B = b"A" * 16, b"B" * 16
+MAKER = b"M" * MAKER_BYTES
 SIZE = 10 * SECOND
 SECOND_PLAN = plan_of("10 seconds", "WHERE status >= 0")
 
@@ -255,6 +258,7 @@ def split_in_the_past(run: Run) -> None:
     run._submit(0, run.specs[0])
 
 
+LAKE_ALONE = "the sink comes back with its lake alone, and the master dies"
 FAULTS: dict[str, tuple[s.AnyFault, ...]] = {
     "in peace": (),
     "the sink is away": (s.Cut(at_us=11 * SECOND, until_us=16 * SECOND, hosts=(s.SINK,)),),
@@ -265,6 +269,10 @@ FAULTS: dict[str, tuple[s.AnyFault, ...]] = {
     "the sink is away and the log is lost": (
         s.Cut(at_us=11 * SECOND, until_us=18 * SECOND, hosts=(s.SINK,)),
         s.Crash(at_us=14 * SECOND, target="circle", job=0, wipe=True),
+    ),
+    LAKE_ALONE: (
+        s.SinkCrash(at_us=11 * SECOND, until_us=18 * SECOND, sink=0, keeps="lake"),
+        s.Crash(at_us=13 * SECOND + 500_000, target="master", job=0),
     ),
 }
 
@@ -284,6 +292,13 @@ def test_a_master_that_withdraws_nothing_is_found_out(monkeypatch: pytest.Monkey
     assert "none of the schedule's, and was not withdrawn" in outcome.violation
 
 
+def test_a_sink_that_forgets_what_its_lake_holds_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule Sinks*: without its ledger nobody withdraws the window, and both versions of it stay in the lake."""
+    monkeypatch.setattr(Ledger, "adopt", lambda self, held: None)
+    outcome, _, _ = run_of(FAULTS[LAKE_ALONE], split_in_the_past, 12 * SECOND, seed=4)
+    assert "none of the schedule's, and was not withdrawn" in outcome.violation
+
+
 # In a lake, and in rows for people.
 
 
@@ -299,8 +314,8 @@ def put_of(status: str, n: int, plan: Plan, rows: Sequence[LogLine] = ()) -> Put
             as_parts(state) for state in made.states(pieces, part.lines(T0, T0 + SIZE), "final", (0, 0, 0))
         )
         assert len(panes) == 1
-    about = (status, (1, b"M" * 16, n), NO_ROWS, 0, 0, (0, 0, 0, 0), (), panes)
-    return Put(b"J" * 16, (1, b"M" * 16), version_of(plan).digest, T0, T0 + SIZE, (T0, T0), *about)
+    about = (status, (1, MAKER, n), NO_ROWS, 0, 0, (0, 0, 0, 0), (), panes)
+    return Put(b"J" * 16, (1, MAKER), version_of(plan).digest, T0, T0 + SIZE, (T0, T0), *about)
 
 
 def lake_with_both(folder: Path) -> None:
@@ -334,6 +349,35 @@ def test_the_lake_keeps_a_withdrawal_through_compaction(tmp_path: Path) -> None:
     kept = {(row["_status"], row["_empty"]) for row in rows}
     assert kept == {("withdrawn", True), ("final", False)}
     assert sum(row["_acc0"] for row in rows if not row["_empty"]) == 2
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("compacted", [False, True])
+def test_a_lost_ledger_comes_back_from_the_lake(tmp_path: Path, compacted: bool) -> None:
+    """Revisions from names, withdrawals from the files; the highest counts if the ledger has an entry. Files that are no Parquet
+    are results."""
+    lake_with_both(tmp_path)
+    if compacted:
+        parquet.compact(tmp_path, T0 + 2 * 3600 * SECOND)
+    first, second = (version_of(plan).digest for plan in (plan_of(), SECOND_PLAN))
+    (good,) = tmp_path.glob(f"job=hits/version={second}/*/*/*.parquet")
+    good.write_text("no Parquet")
+    lake, spec = ParquetSink(tmp_path), spec_of(SECOND_PLAN)
+    spec = msgspec.structs.replace(spec, name="hits", versions=(version_of(plan_of()), *spec.versions))
+    ledger = Ledger(b"J" * 16)
+    adopt(ledger, lake, spec, lake.revisions("hits"))
+    assert ledger.entries == {
+        (first, T0): ((1, MAKER, 2), NO_ROWS),
+        (second, T0): ((1, MAKER, 1), UNKNOWN_ROWS),
+    }
+    assert ledger.fence == (1, MAKER)
+    ahead = Ledger(b"J" * 16)
+    ahead.step(SINK, put_of("final", 3, plan_of()), 0)
+    adopt(ahead, lake, spec, lake.revisions("hits"))
+    assert ahead.entries == {
+        (first, T0): ((1, MAKER, 3), NO_ROWS),
+        **{(second, T0): ledger.entries[second, T0]},
+    }
 
 
 @pytest.mark.spark

@@ -263,7 +263,7 @@ class Fleet:
     """Agents 0 … count-1, all started and, unless `wait` is False, all in one mesh.
 
     timings: of [mesh]. agent: more lines of each agent's [agent] section. more: text behind the sections of agent number i.
-    security: "none", or "curve" with keys that the rig makes.
+    security: "none", or "curve" with keys that the rig makes; "alone": a single agent without listen.
     """
 
     def __init__(
@@ -335,13 +335,16 @@ class Fleet:
     def _config(self, number: int, name: str, port: int) -> str:
         timings = "\n".join(f'{key} = "{value}"' for key, value in self._timings.items())
         keys = f'[keys]\nbundle = "{self._keys[number]}"' if self._keys else ""
+        network = f"""\
+listen = "{self._address(number, port)}"
+seeds = {json.dumps(self._seeds)}
+security = "{self.security}"
+"""
         return f"""\
 [agent]
 name = "{name}"
 state_dir = "state"
-listen = "{self._address(number, port)}"
-seeds = {json.dumps(self._seeds)}
-security = "{self.security}"
+{network if self.security != "alone" else ""}
 {self._agent}
 
 [mesh]

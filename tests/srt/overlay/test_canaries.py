@@ -6,10 +6,11 @@ import pytest
 
 from elf.srt.messages.ids import NodeId, closeness
 from elf.srt.messages.messages import Contact
-from elf.srt.messages.parameters import SECOND
+from elf.srt.messages.parameters import MS, SECOND
 from elf.srt.overlay.membership import Membership
 from elf.srt.overlay.neighbours import Neighbours
 from elf.srt.overlay.overlay import Overlay
+from elf.srt.overlay.patience import Patience
 from elf.srt.overlay.repair import Repair
 from elf.srt.overlay.rounds import Rounds
 from tests.rigs.overlay_rig import Mesh
@@ -120,3 +121,23 @@ def test_without_the_leaf_sets_of_neighbours_holes_stay_open(monkeypatch: pytest
     monkeypatch.setattr(Repair, "compare", nothing)
     monkeypatch.setattr(Repair, "request_edges", lambda _: [])
     assert wrong() != []
+
+
+def times_taken_for_dead(seconds: int) -> int:
+    """A node of six answers after some seconds, as on an overloaded host: how often another one takes it for dead."""
+    mesh = Mesh(35)
+    ids = mesh.warm(6)
+    for other in ids[1:]:
+        mesh.slow |= {(ids[0], other): 1_200 * MS, (other, ids[0]): 1_200 * MS}
+    mesh.run(seconds * SECOND)
+    assert ids[0] in mesh.nodes
+    return sum(what == "dead" for overlay in mesh.nodes.values() for what, _ in overlay.take_changes())
+
+
+def test_without_patience_a_slow_node_is_taken_for_dead_again_and_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    patient = times_taken_for_dead(60)
+    assert times_taken_for_dead(600) == patient <= 2 * 5
+    monkeypatch.setattr(Patience, "refuted", nothing)
+    assert times_taken_for_dead(600) > 20 * patient

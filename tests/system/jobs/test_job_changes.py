@@ -370,7 +370,8 @@ def test_restate_names_the_agents_that_have_left_and_needs_force(fleet: Fleet) -
     for more in ((), ("--dry-run",)):
         said = str(elf(fleet, *restate, *more).exception)
         assert re.search(
-            rf"cannot be read again at agents that have left since [-0-9]+ [:.0-9]+ UTC: {name};", said
+            rf"cannot be read again at agents that have left or were revoked since [-0-9]+ [:.0-9]+ UTC: {name};",
+            said,
         )
         assert "nothing was changed; change the job --at next, or add --force" in said
     assert version(fleet, "hits") == first

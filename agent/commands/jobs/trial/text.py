@@ -126,7 +126,7 @@ def _window(window: Window, cost: Cost | None) -> dict[str, Any]:
     return {
         "version": window.version,
         "status": window.status,
-        "lines": msgspec.to_builtins(window.lines),
+        "lines": window.lines.named,
         "agents_reporting": window.agents_reporting,
         "agents_expected": window.agents_expected,
         "cost": msgspec.to_builtins(cost),
