@@ -286,6 +286,7 @@ class Host:
             self.perform(self.node.join(self.seeds.contacts(), self.clock_us()))
 
     async def _serve(self, stop: asyncio.Event) -> None:
+        figures = await self._open_metrics()  # first: an agent that answers commands has its metrics too
         controls = self._controls()
         for control in controls:
             try:
@@ -295,7 +296,6 @@ class Host:
                     f"{control.path}: {error.strerror}; commands could not reach this agent; repair that, or name another "
                     "state_dir"
                 ) from error
-        figures = await self._open_metrics()
         looks = asyncio.create_task(self.reading.look_at_columns())
         try:
             waits = [asyncio.create_task(event.wait()) for event in (stop, self._left)]

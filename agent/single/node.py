@@ -50,7 +50,7 @@ def serve(config: Config, notices: Notices, stop: Event) -> None:
 def _open_when_there_is_room(config: Config, notices: Notices, stop: Event) -> Live | None:
     """Open the agent; while its disk is full, wait and try again. Returns None if `stop` is set meanwhile. Raises as `serve`."""
     folder, is_told = config.agent.state_dir, False
-    while not stop.is_set():
+    while True:
         try:
             state_dir.make(folder)
             return _open_live(config, notices)
@@ -60,8 +60,8 @@ def _open_when_there_is_room(config: Config, notices: Notices, stop: Event) -> L
             if not is_told:
                 notices(state_dir.waiting(folder, error))
             is_told = True
-        stop.wait(state_dir.RETRY_S)
-    return None
+        if stop.wait(state_dir.RETRY_S):
+            return None
 
 
 def _open_live(config: Config, notices: Notices) -> Live:

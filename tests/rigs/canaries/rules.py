@@ -347,7 +347,7 @@ CANARIES = (
         "8: a log that retains more accepts no state without its lines",
         "it accepts that",
         *(Intake, "has_all_rows", always(True)),
-        *(meshes.retention, range(26, 27)),
+        *(meshes.retention, range(82, 83)),
     ),
     Canary(
         "6: a state in pieces is taken when all of them are there",
