@@ -321,12 +321,10 @@ def deliver(
     budget: Budget,
     sinks: Sequence[Sink],
     lost: Lost,
-    noted: Callable[[Window], Window] = lambda window: window,
     published: Mapping[int, Published] = {},
 ) -> None:
     """Give the windows of a complete input to the sinks: all final, or, if input is missing, none, since its lines may be of any
-    time. The panes are removed. noted: adds the counts of values that did not convert. published: the windows, by their start, of
-    which sinks have an open revision."""
+    time. The panes are removed. published: the windows, by their start, of which sinks have an open revision."""
     stores = [cast(StateSink, sink) for sink in sinks if sink.wants_state]
     if stores and lost.what:
         lost.tell(
@@ -334,7 +332,7 @@ def deliver(
         )
     elif stores:
         _store(publisher, panes, budget, stores)
-    for window in map(noted, bounded(publisher, panes)):
+    for window in bounded(publisher, panes):
         if (before := published.get(publisher.key(window))) is not None:
             window = replace(window, revision=(*window.revision[:2], before.n + 1))
         put(sinks, replace(window, status=INCOMPLETE, agents_reporting=0) if lost.what else window)

@@ -190,7 +190,7 @@ def _follow_pipe(
     if stop.is_set():
         lost(INTERRUPTED)
     source.settle()
-    deliver(job.publisher, job.panes, run.budget, sinks, lost, job.lost.noted, job.windows.published)
+    deliver(job.publisher, job.panes, run.budget, sinks, lost, job.windows.published)
     job.overflows += job.publisher.finisher.overflows
 
 

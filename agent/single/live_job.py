@@ -151,7 +151,6 @@ class LiveJob:
             self._put(window)
 
     def _put(self, window: Window) -> None:
-        window = self.lost.noted(window)
         if self.lacks(window.start, window.end):
             window = msgspec.structs.replace(window, agents_reporting=0)
         for sink in self._streams:

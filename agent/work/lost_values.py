@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from elf.jobmaster.windows.result import Window
-
 
 class LostValues:
     """`totals`: by column. In memory only: an agent that restarts counts from its start. Windows count theirs in their lines."""
@@ -17,7 +15,3 @@ class LostValues:
     def add(self, lost: Mapping[tuple[str, int], int]) -> None:
         for (column, _), count in lost.items():
             self.totals[column] += count
-
-    def noted(self, window: Window) -> Window:
-        """The window as it is."""
-        return window

@@ -261,6 +261,7 @@ def test_items_that_are_not_believed_are_counted_by_reason(tmp_path: Path) -> No
         await until(lambda: len(two.a.lines("their signatures are not valid")) == 1)
         await two.keeps_working()
         assert len(two.a.lines("their signatures are not valid")) == 1
+        await until(lambda: directory.get("agent", two.b.keys.id) is not None)
         held = directory.get("agent", two.b.keys.id)
         assert held is not None
         assert decode_agent(held).incarnation < 1 << 40
