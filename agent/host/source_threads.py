@@ -1,7 +1,8 @@
 """An agent's sources: each is read in a thread of its own at the node's requests, within the limit on processor time.
 
 A `Read` that is not due yet waits here. At each beat, new lines are read for all jobs, and those that are due are answered; so
-files are read and folders scanned as often as if somebody watched, and only cuts are rare.
+files are read and folders scanned as often as if somebody watched, and only cuts are rare. One that awaits a line is answered
+when a log has changed; where the kernel does not tell, its worker reads at the next beat anyway.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from elf.agent.control.columns import Columns, advertised, with_columns
 from elf.agent.host.cpu_share import CpuShare
 from elf.agent.host.job_costs import JobCosts
 from elf.agent.node.mesh_node import MeshNode, Outer
-from elf.agent.work.mesh_source import MeshSource
+from elf.agent.work.mesh_source import ABSENT_S, MeshSource
 from elf.agent.work.seen_columns import SeenColumns
 from elf.cbt.budget import Budget
 from elf.errors import SourceError
@@ -30,9 +31,9 @@ from elf.srt.messages.ids import JobId, NodeId
 from elf.srt.messages.messages import Item, Micros, Schedule
 
 READ_RETRY_S = 5.0
-TURNS = 25
-"""Beats in which each waiting `Read` has its turn: 5 s, half of `mesh_source.ABSENT_S`. In between, its job gets lines through
-the others of its source."""
+TURN_S = ABSENT_S / 2
+"""Within this time each waiting `Read` has its turn, or its reading would expire. In between, its job gets lines through the
+others of its source."""
 COLUMNS_S = 10.0
 """How often the columns of logs whose format is detected are looked at, and advertised if they changed."""
 
@@ -89,6 +90,7 @@ class SourceThreads:
         self._threads: dict[str, ThreadPoolExecutor] = {}
         self._waiting: dict[str, dict[JobId, Read]] = {}  # by source
         self._beating: set[str] = set()  # sources whose next beat is scheduled, or under way
+        self._listening: dict[str, int] = {}  # sources whose change the loop reports, with the descriptor
         self._share: CpuShare | None = None
         if cpu_max is not None:
             self._share = CpuShare(cpu_max, time.process_time(), time.monotonic())
@@ -121,6 +123,7 @@ class SourceThreads:
             thread = self._threads[section.name] = ThreadPoolExecutor(1, f"elf-{section.name}")
             opened.callback(self.sources[section.name].close)
             opened.callback(thread.shutdown, cancel_futures=True)
+            opened.callback(self._hush, section.name)
 
     def columns(self) -> tuple[SourceColumns, ...]:
         """The columns of the logs beyond the canonical ones, for the agent's advert."""
@@ -138,7 +141,7 @@ class SourceThreads:
         waiting.pop(read.job, None)
         if read.due_us:
             waiting[read.job] = read
-            self._schedule_beat(seat.spec.source)
+            (self._listen if read.at_line else self._schedule_beat)(seat.spec.source)
             return
         delay = self._share.wait_s(time.process_time(), time.monotonic()) if self._share is not None else 0.0
         if delay:
@@ -183,19 +186,55 @@ class SourceThreads:
         if delayed:
             self._schedule_beat(name)
             return
-        turn = list(waiting.values())[: 1 + len(waiting) // TURNS]
+        turns = max(1, int(TURN_S * 1e6) // self._host.node.parameters.flush_us)
+        turn = list(waiting.values())[: 1 + len(waiting) // turns]
         for read in turn:
             waiting[read.job] = waiting.pop(read.job)
         due = [read for read in waiting.values() if read.due_us <= clock_us and read not in turn]
         asked = [(read, worker.schedule) for read in (*turn, *due) if (worker := workers[read.job])]
         self._beating.add(name)
-        future = asyncio.get_running_loop().run_in_executor(
-            self._threads[name], _read_on, self.sources[name], asked, waiting, clock_us, time.monotonic()
-        )
-        future.add_done_callback(lambda done: self._read_on_done(name, done))
+        self._read_on(name, asked).add_done_callback(lambda done: self._beat_done(name, done))
+
+    def _read_on(self, name: str, asked: Sequence[tuple[Read, Schedule]]) -> asyncio.Future[list[Answer]]:
+        about = asked, self._waiting[name], self._host.clock_us(), time.monotonic()
+        loop = asyncio.get_running_loop()
+        return loop.run_in_executor(self._threads[name], _read_on, self.sources[name], *about)
+
+    def _beat_done(self, name: str, done: asyncio.Future[list[Answer]]) -> None:
+        self._beating.discard(name)
+        self._read_on_done(name, done)
+        if not self._host.is_over and any(not read.at_line for read in self._waiting[name].values()):
+            self._schedule_beat(name)
+
+    def _listen(self, name: str) -> None:
+        """Have the loop report, once, that a log of the source has changed."""
+        descriptor = self.sources[name].fileno()
+        if descriptor >= 0 and name not in self._listening:
+            self._listening[name] = descriptor
+            asyncio.get_running_loop().add_reader(descriptor, self._changed, name)
+
+    def _hush(self, name: str) -> None:
+        descriptor = self._listening.pop(name, -1)
+        if descriptor >= 0:
+            asyncio.get_running_loop().remove_reader(descriptor)
+
+    def _changed(self, name: str) -> None:
+        """Read on for those that await a line. Whom this read does not answer waits for the next beat, so events of a busy log
+        cost one read in each."""
+        self._hush(name)
+        if self._share is not None and self._share.wait_s(time.process_time(), time.monotonic()) > 0:
+            return
+        seats = self._host.node.seats
+        awaiting = ((read, seats.get(job)) for job, read in self._waiting[name].items() if read.at_line)
+        asked = [
+            (read, seat.worker.schedule)
+            for read, seat in awaiting
+            if seat is not None and seat.worker is not None and seat.worker.awaits(read.request)
+        ]
+        if asked and not self._host.is_over:
+            self._read_on(name, asked).add_done_callback(lambda done: self._read_on_done(name, done))
 
     def _read_on_done(self, name: str, done: asyncio.Future[list[Answer]]) -> None:
-        self._beating.discard(name)
         if self._host.is_over or done.cancelled():
             return
         self._account(self.sources[name])
@@ -203,8 +242,6 @@ class SourceThreads:
             if self._waiting[name].get(read.job) is read:
                 del self._waiting[name][read.job]
             self._answer(read, answer)
-        if self._waiting[name] and not self._host.is_over:
-            self._schedule_beat(name)
 
     def _cut(self, read: Read, source: MeshSource, done: asyncio.Future[Cut]) -> None:
         if self._host.is_over or done.cancelled():

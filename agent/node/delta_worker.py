@@ -28,6 +28,7 @@ of the source go in; reads for the source, requests to the master and bundles fo
     reducer without room           no cut; the next cut covers more
     nobody reads open windows      a Read that the source answers when its watermark closes a window; after unsent_us_max, when
                                    somebody begins to read, or a higher ballot is known: a Read as else
+    somebody does, after a pause   a Read that the source answers at the first line; at the next multiple of flush_us, one as else
 
 The worker never decides which lines count: it may always drop its bundles and read again, or send them twice. Lines that the
 master has not committed are still in the source, and lines that it has committed do not fit a second time. A new master that
@@ -48,9 +49,9 @@ from enum import Enum
 
 from elf.agent.node.kept_bundles import MOVED, KeptBundles
 from elf.agent.node.reading_places import ReadingPlaces
-from elf.jobmaster.log.schedule import number_of
+from elf.jobmaster.log.schedule import AFTER_ALL, number_of
 from elf.srt.messages import messages as m
-from elf.srt.messages.bundles import Promises, in_log, wrongly_cut
+from elf.srt.messages.bundles import Promises, has_lines, in_log, wrongly_cut
 from elf.srt.messages.effects import Effect, Notice, Read, Route
 from elf.srt.messages.events import Cut
 from elf.srt.messages.ids import JobId, NodeId
@@ -96,6 +97,7 @@ class DeltaWorker:
         "_learned",
         "_leaving",
         "_left_out_us",
+        "_line_us",
         "_me",
         "_p",
         "_places",
@@ -145,6 +147,7 @@ class DeltaWorker:
         self._request = 0
         self._reading: int | None = None  # the lane of the outstanding Read
         self._watermark: m.Micros = 0
+        self._line_us = 0  # time of the last live cut with lines
         self._leaving = False
         self._read_all = False  # leaving, and the end of the source has been cut
         self.until_us: m.Micros = 0
@@ -196,6 +199,7 @@ class DeltaWorker:
         if cut.request != self._request or self._reading is None:
             return []
         lane, self._reading = self._reading, None
+        at_beat = self._cut_at is None
         effects: list[Effect] = []
         if cut.gaps:
             files = f"{len(cut.gaps)} file{'' if len(cut.gaps) == 1 else 's'}"
@@ -205,6 +209,7 @@ class DeltaWorker:
         shown, then = self._set_back
         self._places.move(cut.spans, max(now, shown) if now - then < patience_us else now)
         if lane == 0:
+            self._line_us = now if has_lines(cut.spans) else self._line_us
             self._watermark = cut.watermark_us
             if self._places.update_withheld(cut.watermark_us, now, patience_us):
                 self._watermark = min(cut.watermark_us, self._promised)
@@ -213,7 +218,8 @@ class DeltaWorker:
             return effects + self._forget_sent(now)
         if lane == 0:
             self._after_live(cut, now)
-            return effects + (self._read(self._places.next_lane(), now) or self._await_close(cut, now))
+            again = self._read(self._places.next_lane(), now)
+            return effects + (again or self._await_lines(cut, now, at_beat))
         self._cut_at = min(self._cadence.next_beat(now), now + self._p.combine_us_max)
         return effects
 
@@ -231,9 +237,9 @@ class DeltaWorker:
         self._hurry(now)
         return []
 
-    def hear(self, is_watched: bool, ballot: m.Ballot, now: int) -> None:
-        """What came down the tree: whether somebody reads open windows, and the highest ballot."""
-        if self._cadence.hear(is_watched, ballot):
+    def hear(self, is_watched: bool, ballot: m.Ballot, workers: int, now: int) -> None:
+        """What came down the tree: whether somebody reads open windows, the highest ballot, and the tree's size."""
+        if self._cadence.hear(is_watched, ballot, workers):
             self._hurry(now)
 
     def awaits(self, request: int) -> bool:
@@ -293,26 +299,26 @@ class DeltaWorker:
             return []
         return self._read(0, now)
 
-    def _await_close(self, cut: Cut, now: int) -> list[Effect]:
-        """Nobody reads open windows: leave further lines in the source until its watermark closes a window. Not while the master
-        lacks a bundle under its ballot, or waits for lines that are read again, are lost, or cannot be read."""
-        is_settled = cut.caught_up and self._proven == self._ballot >= self._cadence.ballot
-        lacks = self._lanes_wanted or self._places.lanes or self._places.withheld
-        if (
-            not is_settled
-            or lacks
-            or self._gap_until
-            or cut.is_blind
-            or self._leaving
-            or self._cadence.is_watched
-        ):
+    def _await_lines(self, cut: Cut, now: int, at_beat: bool) -> list[Effect]:
+        """Leave further lines in the source. If somebody reads open windows: after a pause, until the first one or the next beat;
+        at_beat: after a cut in between there is no other. Else until the watermark there closes a window; but not while the
+        master lacks a bundle under its ballot, or lines are read again, are lost, or cannot be read."""
+        is_watched, due_us, cut_at = self._cadence.is_watched, AFTER_ALL, self._cut_at
+        if not cut.caught_up or self._leaving:
             return []
-        effects = self._read(0, now, self.next_close(self.schedule, self._watermark))
-        self._cut_at = now + self._p.unsent_us_max if effects else self._cut_at
+        if is_watched and not (at_beat and now - self._line_us >= self._cadence.pause_us):
+            return []
+        if not is_watched:
+            lacks = self._lanes_wanted or self._places.lanes or self._places.withheld or self._gap_until
+            if lacks or cut.is_blind or not self._proven == self._ballot >= self._cadence.ballot:
+                return []
+            due_us, cut_at = self.next_close(self.schedule, self._watermark), now + self._p.unsent_us_max
+        effects = self._read(0, now, due_us, at_line=is_watched)
+        self._cut_at = cut_at if effects else self._cut_at
         return effects
 
     def _hurry(self, now: int) -> None:
-        """Cut at once if a Read waits for a window to close."""
+        """Cut at once if a Read waits for lines."""
         if self._reading is not None and self._cut_at is not None:
             self._cut_at = now
 
@@ -323,7 +329,7 @@ class DeltaWorker:
             self._read_all = True
             self.until_us, self._unread = max(now, cut.watermark_us) + 1, cut.ends_unread
 
-    def _read(self, lane: int | None, now: int, due_us: m.Micros = 0) -> list[Effect]:
+    def _read(self, lane: int | None, now: int, due_us: m.Micros = 0, at_line: bool = False) -> list[Effect]:
         """Request a cut of the source; the answer to an earlier request is then ignored."""
         if lane is None or not self._room():
             return []
@@ -334,7 +340,8 @@ class DeltaWorker:
         positions = {slot: position for slot, position in self._places.at.items() if slot[2] == lane}
         number = number_of(self.schedule)
         if lane == 0:
-            return [Read(self._job, self._request, number, positions, self._since_us, due_us=due_us)]
+            due = due_us, at_line
+            return [Read(self._job, self._request, number, positions, self._since_us, 0, {}, *due)]
         stretch = self._places.lanes[lane]
         since = max(stretch.from_us, self._since_us)
         return [Read(self._job, self._request, number, positions, since, lane, stretch.ends)]
@@ -576,6 +583,7 @@ class DeltaWorker:
             self._ask_at = None if self._ask_at is None else self._ask_at - behind
             self._cut_at = None if self._cut_at is None else min(self._cut_at, self._cadence.next_beat(now))
             self._heard_at -= behind
+            self._line_us -= behind
             self._forgot_at -= behind
             self._set_back = self._clock, now
         self._clock = now

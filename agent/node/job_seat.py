@@ -479,7 +479,8 @@ class JobSeat:
         if self.master is not None:
             effects += self.tree.watch(wants_reports(self.master), now)
         if self.worker is not None:
-            self.worker.hear(self.tree.place.watched, self.tree.place.ballot, now)
+            place = self.tree.place
+            self.worker.hear(place.watched, place.ballot, place.total, now)
         changes = self.tree.take_changes()
         self.reducer.levels = self.tree.subtree.height - 1
         if changes is not None:

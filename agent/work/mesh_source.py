@@ -54,6 +54,7 @@ from elf.cbt.budget import Budget
 from elf.errors import SourceError
 from elf.jobmaster.plan.plan import Column
 from elf.jobmaster.values.sql_types import SqlType
+from elf.srt.messages.bundles import has_lines
 from elf.srt.messages.effects import Read
 from elf.srt.messages.events import Cut
 from elf.srt.messages.ids import JobId, NodeId
@@ -100,10 +101,8 @@ class MeshSource:
         cap = budget.cap_bytes
         block_bytes = min(block_bytes, max(cap // bounds.BLOCK_DIVISOR, line_max + 1))
         self._line_max, self._block_bytes = line_max, block_bytes
-        self._memory_max, self._cut_bytes = (
-            cap // bounds.BUDGET_DIVISOR,
-            min(cut_bytes, cap // bounds.CUT_DIVISOR),
-        )
+        self._memory_max = cap // bounds.BUDGET_DIVISOR
+        self._cut_bytes = min(cut_bytes, cap // bounds.CUT_DIVISOR)
         self.nbytes = 0
         """Memory held after the last read."""
         self._totals, self._unparsed, self._path = Totals(), Unparsed(name, format), ""
@@ -123,6 +122,7 @@ class MeshSource:
             start=start,
         )
         self._source = self._files.source
+        self.fileno = self._source.fileno
         self.formats = FormatChoice(
             format,
             self._pending_notices.append,
@@ -531,11 +531,12 @@ class MeshSource:
     # Answering.
 
     def _is_due(self, read: Read, reading: Reading, at_end: bool) -> bool:
-        """Whether to cut: the watermark has reached `due_us`, or jobs would soon have to drop rows."""
+        """Whether to cut: the watermark has reached `due_us`, a line was awaited, or jobs would soon have to drop rows."""
         held = sum(each.rows.nbytes for each in self._readings.values())
         if not (read.due_us and at_end) or reading.rows.nbytes > UNSENT_BYTES or 2 * held > self._memory_max:
             return True
-        return self._watermark(reading, at_end, True) >= read.due_us
+        has_come = read.at_line and has_lines(reading.spans)
+        return has_come or self._watermark(reading, at_end, True) >= read.due_us
 
     def _cut(self, read: Read, reading: Reading, at_end: bool) -> Cut:
         if at_end and not reading.lane:

@@ -39,6 +39,7 @@ from elf.jobmaster.master.publication import Publication
 from elf.jobmaster.master.ready import Ready
 from elf.jobmaster.master.roster import Roster
 from elf.jobmaster.master.window_settings import Takers, WindowSettings
+from elf.srt.messages.bundles import has_lines
 from elf.srt.messages.effects import Effect
 from elf.srt.messages.ids import NodeId
 from elf.srt.messages.messages import Ballot, Bundle, Control, Goodbye, Hello, Message, Micros, Schedule
@@ -178,7 +179,7 @@ class Master:
     def _react(self, index: int, entry: AnyEntry, now: int) -> None:
         """The master's own reaction to a committed entry."""
         if isinstance(entry, Accept):
-            self._emission.accepted()
+            self._emission.accepted(has_lines(entry.contributions))
             if self.is_asked:
                 self._emission.hurry(now, self._emit_us)
             self._out += self.unshared.keep(entry, self._losses(), now)
@@ -279,7 +280,7 @@ class Master:
         if readers != self._readers:
             self._readers = readers
             self.publication.is_unfinished = True
-        if self.publication.has_work(is_asked=self.is_asked):
+        if self.publication.has_work:
             self._emission.within(now, self._emit_us)
 
     def _emit(self, now: int) -> None:
@@ -297,7 +298,7 @@ class Master:
             if self.log.room() > 0:
                 self._retire()
         ends = (since + self.parameters.hold_us_max for since in self.publication.held_since.values())
-        self._hold_at = None if self.is_asked else min((end for end in ends if end > now), default=None)
+        self._hold_at = min((end for end in ends if end > now), default=None)
         self._look_again(now)
 
     @property

@@ -258,11 +258,12 @@ class Publication:
 
     # ---- emission ----
 
-    def has_work(self, *, is_asked: bool) -> bool:
-        """Whether the next emission may publish a window. Unless open ones are asked for, none is due before the log or a window
-        has changed since the last emission, unless that one left work; but see `held_since`."""
+    @property
+    def has_work(self) -> bool:
+        """Whether the next emission may publish a window: the log or a window has changed since the last one, or that one left
+        work; but see `held_since`."""
         has_changed = self._unsettled.is_news or self.is_unfinished or self.state.index != self._emitted_at
-        return (bool(self._unsettled) or bool(self._partial)) and (is_asked or has_changed)
+        return has_changed and (bool(self._unsettled) or bool(self._partial))
 
     def emit(
         self, now: int, has_majority: bool, finals_max: int, with_open: bool = True

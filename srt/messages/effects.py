@@ -62,7 +62,7 @@ class Read(msgspec.Struct, frozen=True, gc=False):
     never past it (a position past the end counts as the end). Its spans carry the lane's number, and CLOSED at the end.
 
     due_us: answer at the first beat at which the watermark has reached this, or sooner if rows take much memory; until then, or
-    until another Read of the job comes, gather rows. 0: answer at once.
+    until another Read of the job comes, gather rows. 0: answer at once. at_line: answer as soon as there is a line, too.
     """
 
     job: JobId
@@ -73,6 +73,7 @@ class Read(msgspec.Struct, frozen=True, gc=False):
     lane: int = 0
     ends: dict[Slot, int] = msgspec.field(default_factory=dict)
     due_us: int = 0
+    at_line: bool = False
 
 
 class Notice(msgspec.Struct, frozen=True, gc=False):

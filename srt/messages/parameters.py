@@ -4,6 +4,23 @@ Spans are in microseconds, sizes in bytes. The defaults suit a datacenter: round
 that every choice of values must keep are rules of `check`. Comments state the cost of the default values;
 tests/srt/messages/test_parameters.py checks their arithmetic.
 
+**With a slow beat.** A job whose open windows nobody reads is cut when a window closes, and after unsent_us_max, not at every
+flush_us (`elf.srt.tree.cadence`). What bounds the silence of a worker must outlast that:
+
+    rule                  | with cuts 20 s apart
+    ----------------------+--------------------------------------------------------------------------------------------------
+    hold_us_max           | a worker that is behind reports after 20 s, and again if that bundle is lost: 60 s is thrice that
+    forget_us             | a live worker's watermark moves every 20 s: a day is 4,320 times that; twice that at least
+    lagging_us            | from the watermark to the clock at a cut: a cut late does not make the watermark of that cut old
+    idle_grace_us         | files are read and folders scanned at every flush_us, so an idle source is noticed as soon as before
+    readings of a source  | expire without a read for 10 s (`ABSENT_S`); each has a turn in 5 s: 25 beats of 200 ms, 5 of 1 s
+    park_us, and the time | from when a bundle is there or has left: 2 s, and 8 s; without a bundle nothing is overdue
+    of an overdue Commit  |
+    kept_bytes_max        | a cut comes before 20 s have passed if rows take a frame (`UNSENT_BYTES`, 512 KiB), a sixteenth of it
+    retirement            | waits for transfer_us_max in which the log makes progress (24 emissions before); where emissions are
+                          | rare, each counts a quarter of it at most: after 4 of them, so up to 80 s, not 6
+    watchers              | renew every emit_us on their own: their expiry does not depend on cuts
+
 Not here, but as constants beside the structure that they bound: multiples of these values (numbers of doublings, of retries, of
 missed rounds); counts and sizes that no deployment has a reason to change; and, in seconds, the timeouts of sockets and hosts,
 which no core sees.
@@ -210,6 +227,7 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
                 3 * self.unsent_us_max <= self.hold_us_max,
                 "hold_us_max must outlast unsent_us_max three times",
             ),
+            (2 * self.unsent_us_max <= self.forget_us, "forget_us must outlast unsent_us_max twice"),
             (self.append_us < self.flush_us, "append_us must stay below flush_us"),
             (self.read_us <= self.emit_us, "read_us must not exceed emit_us"),
             (

@@ -478,7 +478,13 @@ class World(Places):
         clock = self.now_us + actor.clock_us
         if read.due_us and not worker.awaits(read.request):
             return
-        if read.due_us and (
+        if read.at_line:
+            line_us = actor.source.next_line_us(read, self.now_us)
+            if line_us > self.now_us:
+                if line_us <= self.now_us + self.parameters.flush_us:  # else there is another Read before
+                    self._push(line_us, self._cut, actor, wanted)
+                return
+        elif read.due_us and (
             clock < read.due_us
             or not actor.source.is_due(read, self.now_us, clock, worker.schedule, self._row_maker)
         ):

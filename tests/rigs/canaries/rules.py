@@ -287,7 +287,7 @@ CANARIES = (
         "Windows: revisions are compared in order",
         "they count without the ballot",
         *(Publication, "next_revision", count_only),
-        *(meshes.takeovers, range(4, 5)),
+        *(meshes.takeovers, range(6, 7)),
     ),
     Canary(
         "Windows: revisions are compared in order",

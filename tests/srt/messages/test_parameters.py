@@ -24,6 +24,9 @@ def test_what_is_used_keeps_the_rules(parameters: Parameters) -> None:
     ("broken", "text"),
     [
         (Parameters(combine_us_max=200 * MS), "combine_us_max must stay below flush_us"),
+        (Parameters(unsent_us_max=200 * MS), "unsent_us_max must exceed flush_us"),
+        (Parameters(hold_us_max=59 * SECOND), "hold_us_max must outlast unsent_us_max three times"),
+        (Parameters(forget_us=39 * SECOND), "forget_us must outlast unsent_us_max twice"),
         (Parameters(append_us=200 * MS), "append_us must stay below flush_us"),
         (Parameters(read_us=251 * MS), "read_us must not exceed emit_us"),
         (Parameters(acknowledge_us=400 * MS), "acknowledge_us must stay below retransmit_us_min"),

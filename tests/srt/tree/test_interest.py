@@ -54,6 +54,33 @@ def test_who_comes_sees_the_present_window_soon(monkeypatch: pytest.MonkeyPatch)
     assert any(after_us <= 300 * MS and lines > 250 for after_us, lines in shown), shown
 
 
+def test_a_first_line_after_a_pause_is_shown_before_the_next_beat(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line in 6 s at three agents: the log's two rounds and the way to the watcher, and no wait for a beat."""
+    shown: dict[tuple[int, int], int] = {}
+    take, runs = Watcher.take, list[Run]()
+
+    def taking(watcher: Watcher) -> list[Put]:
+        puts = take(watcher)
+        for put in puts:
+            shown.setdefault((put.start, put.lines[0]), runs[0].world.now_us)
+        return puts
+
+    monkeypatch.setattr(Watcher, "take", taking)
+    monkeypatch.setattr("elf.agent.simulator.checks.readers.LOOK_US", 5 * MS)
+    reader = Reader(host=1, job=0, from_us=4 * SECOND)
+    traffic = Traffic(lines_per_s=1 / 18)
+    outcome = simulate(
+        replace(PLAIN, finals_only=True, readers=(reader,), traffic=traffic), prepare=runs.append
+    )
+    assert outcome.violation == ""
+    sources = [actor.source for actor in runs[0].world.actors.values()]
+    files = [file for source in sources if source is not None for file in source.files]
+    written = sorted(at for file in files for at in file.written_us.tolist() if 6 * SECOND < at < 55 * SECOND)
+    waits = [min(at - line for at in shown.values() if at >= line) for line in written]
+    assert len(waits) > 5
+    assert max(waits) < 100 * MS, waits
+
+
 @pytest.mark.parametrize("seed", range(2))
 def test_readers_that_come_and_go_change_no_final_window(seed: int) -> None:
     outcome = simulate(meshes.visited(seed))
