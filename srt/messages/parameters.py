@@ -19,6 +19,8 @@ flush_us (`elf.srt.tree.cadence`). What bounds the silence of a worker must outl
     kept_bytes_max        | a cut comes before 20 s have passed if rows take a frame (`UNSENT_BYTES`, 512 KiB), a sixteenth of it
     retirement            | waits for transfer_us_max in which the log makes progress (24 emissions before); where emissions are
                           | rare, each counts a quarter of it at most: after 4 of them, so up to 80 s, not 6
+    a clock set back      | a watermark never falls, so no window closes before the clock is there again; what is logged meanwhile
+                          | is late, and is cut after 20 s as late lines are
     watchers              | renew every emit_us on their own: their expiry does not depend on cuts
 
 Not here, but as constants beside the structure that they bound: multiples of these values (numbers of doublings, of retries, of

@@ -240,9 +240,8 @@ def test_a_clock_that_was_set_back_an_hour_stops_nothing() -> None:
     assert seat.worker._count >= cuts + 2, "nobody watches: a cut at once, of odd numbers"
     look_us = seat.master.roster.eviction.look_us if seat.master is not None else 0
     for core in (node.overlay, node.directory, *node.links.values(), *seat.cores):
-        span_us = (
-            look_us if core is seat.master else 61 * SECOND
-        )  # nobody watches: a master looks for silent workers only
+        # Nobody watches: a master looks for silent workers only.
+        span_us = look_us if core is seat.master else 61 * SECOND
         assert core.deadline is None or core.deadline < world.clock(actor) + span_us
 
 

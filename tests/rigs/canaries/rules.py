@@ -125,7 +125,7 @@ CANARIES = (
         "2: watermarks count only inside accepted contributions",
         "those of bundles that were not accepted count, too",
         *(Intake, "_judge", watermarks_of_all),
-        *(meshes.takeovers, range(3, 4)),
+        *(meshes.takeovers, range(8, 9)),
     ),
     Canary(
         "2: a promise for times in which no line was parsed is a gap",
@@ -239,7 +239,7 @@ CANARIES = (
         "8: agents that may still come are waited for, for windows that were final before a rebuild",
         "only as long as for other windows",
         *(Progress, "is_settled", always(True)),
-        *(meshes.late_comers, range(19, 20)),
+        *(meshes.late_comers, range(23, 24)),
     ),
     Canary(
         "Roster: a node accepts a new job only from a node that holds adverts of the same agents",
