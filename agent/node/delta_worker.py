@@ -312,7 +312,7 @@ class DeltaWorker:
             lacks = self._lanes_wanted or self._places.lanes or self._places.withheld or self._gap_until
             if lacks or cut.is_blind or not self._proven == self._ballot >= self._cadence.ballot:
                 return []
-            due_us, cut_at = self.next_close(self.schedule, self._watermark), now + self._p.unsent_us_max
+            due_us, cut_at = self.next_close(self.schedule, self._watermark), now + self._p.unsent_us
         effects = self._read(0, now, due_us, at_line=is_watched)
         self._cut_at = cut_at if effects else self._cut_at
         return effects
