@@ -245,7 +245,7 @@ CANARIES = (
         "Roster: a node accepts a new job only from a node that holds adverts of the same agents",
         "from any node",
         *(Directory, "_acceptable", lambda self, message: message.items),
-        *(meshes.unknown_sender, range(20, 21)),
+        *(meshes.unknown_sender, range(30, 31)),
     ),
     Canary(
         "10: a closed file continues where it was closed",
