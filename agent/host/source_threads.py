@@ -1,4 +1,9 @@
-"""An agent's sources: each is read in a thread of its own at the node's requests, within the limit on processor time."""
+"""An agent's sources: each is read in a thread of its own at the node's requests, within the limit on processor time.
+
+A `Read` that is not due yet waits here. At each beat, new lines are read for all jobs, and those that are due are answered; so
+files are read and folders scanned as often as if somebody watched, and only cuts are rare. One that awaits a line is answered
+when a log has changed; where the kernel does not tell, its worker reads at the next beat anyway.
+"""
 
 from __future__ import annotations
 
@@ -15,19 +20,47 @@ from elf.agent.control.columns import Columns, advertised, with_columns
 from elf.agent.host.cpu_share import CpuShare
 from elf.agent.host.job_costs import JobCosts
 from elf.agent.node.mesh_node import MeshNode, Outer
-from elf.agent.work.mesh_source import MeshSource
+from elf.agent.work.mesh_source import ABSENT_S, MeshSource
 from elf.agent.work.seen_columns import SeenColumns
 from elf.cbt.budget import Budget
 from elf.errors import SourceError
 from elf.jobmaster.directory.job_spec import SourceColumns, decode_agent
 from elf.srt.messages.effects import Notice, Read
 from elf.srt.messages.events import Cut
-from elf.srt.messages.ids import NodeId
-from elf.srt.messages.messages import Item, Micros
+from elf.srt.messages.ids import JobId, NodeId
+from elf.srt.messages.messages import Item, Micros, Schedule
 
 READ_RETRY_S = 5.0
+TURN_S = ABSENT_S / 2
+"""Within this time each waiting `Read` has its turn, or its reading would expire. In between, its job gets lines through the
+others of its source."""
 COLUMNS_S = 10.0
 """How often the columns of logs whose format is detected are looked at, and advertised if they changed."""
+
+
+Answer = tuple[Read, Cut | BaseException]
+
+
+def _read_on(
+    source: MeshSource,
+    asked: Sequence[tuple[Read, Schedule]],
+    waiting: Mapping[JobId, Read],
+    clock_us: Micros,
+    now_s: float,
+) -> list[Answer]:
+    """Read on for each of these, in the source's thread. Returns the answers to those that are due; an error is that job's.
+    waiting: a `Read` that another has replaced there meanwhile must not be cut, or the other would begin a new reading."""
+    answers: list[Answer] = []
+    for read, schedule in asked:
+        if waiting.get(read.job) is not read:
+            continue
+        try:
+            cut = source.read_if_due(read, schedule, clock_us, now_s)
+        except Exception as error:
+            answers.append((read, error))
+        else:
+            answers += [(read, cut)] if cut is not None else []
+    return answers
 
 
 class Host(Protocol):
@@ -55,6 +88,9 @@ class SourceThreads:
         self.sources: dict[str, MeshSource] = {}
         self._columns: dict[str, SeenColumns] = {}
         self._threads: dict[str, ThreadPoolExecutor] = {}
+        self._waiting: dict[str, dict[JobId, Read]] = {}  # by source
+        self._beating: set[str] = set()  # sources whose next beat is scheduled, or under way
+        self._listening: dict[str, int] = {}  # sources whose change the loop reports, with the descriptor
         self._share: CpuShare | None = None
         if cpu_max is not None:
             self._share = CpuShare(cpu_max, time.process_time(), time.monotonic())
@@ -87,6 +123,7 @@ class SourceThreads:
             thread = self._threads[section.name] = ThreadPoolExecutor(1, f"elf-{section.name}")
             opened.callback(self.sources[section.name].close)
             opened.callback(thread.shutdown, cancel_futures=True)
+            opened.callback(self._hush, section.name)
 
     def columns(self) -> tuple[SourceColumns, ...]:
         """The columns of the logs beyond the canonical ones, for the agent's advert."""
@@ -96,7 +133,16 @@ class SourceThreads:
         return advertised(found, {name: seen.lateness_us for name, seen in self._columns.items()})
 
     def read(self, read: Read) -> None:
-        """Read in the source's thread, once the limit on processor time allows it."""
+        """Read in the source's thread, once the limit on processor time allows it; or at the beat at which it is due."""
+        seat = self._host.node.seats.get(read.job)
+        if seat is None or seat.worker is None or not seat.worker.schedule:
+            return  # see `_read_now`
+        waiting = self._waiting.setdefault(seat.spec.source, {})
+        waiting.pop(read.job, None)
+        if read.due_us:
+            waiting[read.job] = read
+            (self._listen if read.at_line else self._schedule_beat)(seat.spec.source)
+            return
         delay = self._share.wait_s(time.process_time(), time.monotonic()) if self._share is not None else 0.0
         if delay:
             asyncio.get_running_loop().call_later(delay, self._read_now, read)
@@ -118,20 +164,105 @@ class SourceThreads:
         )
         future.add_done_callback(lambda done: self._cut(read, self.sources[name], done))
 
-    def _cut(self, read: Read, source: MeshSource, done: asyncio.Future[Cut]) -> None:
-        """Report a cut to the node, which knows whether the job still has the seat that asked for it."""
+    def _schedule_beat(self, name: str) -> None:
+        if name not in self._beating:
+            self._beating.add(name)
+            beat_us = self._host.node.parameters.flush_us
+            delay_us = beat_us - self._host.clock_us() % beat_us
+            asyncio.get_running_loop().call_later(delay_us / 1e6, self._beat, name)
+
+    def _beat(self, name: str) -> None:
+        """Read on for those that may be due, and for some others in turn."""
+        self._beating.discard(name)
+        waiting, clock_us = self._waiting[name], self._host.clock_us()
+        workers = {job: seat.worker for job, seat in self._host.node.seats.items() if job in waiting}
+        for job, read in list(waiting.items()):
+            worker = workers.get(job)
+            if worker is None or not worker.awaits(read.request):
+                del waiting[job]
+        if self._host.is_over or not waiting:
+            return
+        delayed = self._share is not None and self._share.wait_s(time.process_time(), time.monotonic()) > 0
+        if delayed:
+            self._schedule_beat(name)
+            return
+        turns = max(1, int(TURN_S * 1e6) // self._host.node.parameters.flush_us)
+        turn = list(waiting.values())[: 1 + len(waiting) // turns]
+        for read in turn:
+            waiting[read.job] = waiting.pop(read.job)
+        due = [read for read in waiting.values() if read.due_us <= clock_us and read not in turn]
+        asked = [(read, worker.schedule) for read in (*turn, *due) if (worker := workers[read.job])]
+        self._beating.add(name)
+        self._read_on(name, asked).add_done_callback(lambda done: self._beat_done(name, done))
+
+    def _read_on(self, name: str, asked: Sequence[tuple[Read, Schedule]]) -> asyncio.Future[list[Answer]]:
+        about = asked, self._waiting[name], self._host.clock_us(), time.monotonic()
+        loop = asyncio.get_running_loop()
+        return loop.run_in_executor(self._threads[name], _read_on, self.sources[name], *about)
+
+    def _beat_done(self, name: str, done: asyncio.Future[list[Answer]]) -> None:
+        self._beating.discard(name)
+        self._read_on_done(name, done)
+        if not self._host.is_over and any(not read.at_line for read in self._waiting[name].values()):
+            self._schedule_beat(name)
+
+    def _listen(self, name: str) -> None:
+        """Have the loop report, once, that a log of the source has changed."""
+        descriptor = self.sources[name].fileno()
+        if descriptor >= 0 and name not in self._listening:
+            self._listening[name] = descriptor
+            asyncio.get_running_loop().add_reader(descriptor, self._changed, name)
+
+    def _hush(self, name: str) -> None:
+        descriptor = self._listening.pop(name, -1)
+        if descriptor >= 0:
+            asyncio.get_running_loop().remove_reader(descriptor)
+
+    def _changed(self, name: str) -> None:
+        """Read on for those that await a line. Whom this read does not answer waits for the next beat, so events of a busy log
+        cost one read in each."""
+        self._hush(name)
+        if self._share is not None and self._share.wait_s(time.process_time(), time.monotonic()) > 0:
+            return
+        seats = self._host.node.seats
+        awaiting = ((read, seats.get(job)) for job, read in self._waiting[name].items() if read.at_line)
+        asked = [
+            (read, seat.worker.schedule)
+            for read, seat in awaiting
+            if seat is not None and seat.worker is not None and seat.worker.awaits(read.request)
+        ]
+        if asked and not self._host.is_over:
+            self._read_on(name, asked).add_done_callback(lambda done: self._read_on_done(name, done))
+
+    def _read_on_done(self, name: str, done: asyncio.Future[list[Answer]]) -> None:
         if self._host.is_over or done.cancelled():
             return
-        error = done.exception()
+        self._account(self.sources[name])
+        for read, answer in done.result():
+            if self._waiting[name].get(read.job) is read:
+                del self._waiting[name][read.job]
+            self._answer(read, answer)
+
+    def _cut(self, read: Read, source: MeshSource, done: asyncio.Future[Cut]) -> None:
+        if self._host.is_over or done.cancelled():
+            return
+        self._account(source)
+        self._answer(read, done.exception() or done.result())
+
+    def _account(self, source: MeshSource) -> None:
         self._host.costs.spent(source.take_spent())
         for text in source.take_notices():
             self._host.notices(text)
         with suppress(OSError):  # spilling fails now; the store reports why
             source.account()
-        if error is None:
-            self._host.costs.cut(read.job, done.result())
-            self._host.perform(self._host.node.cut(done.result(), self._host.clock_us()))
+
+    def _answer(self, read: Read, answer: Cut | BaseException) -> None:
+        """Report a cut to the node, which knows whether the job still has the seat that asked for it."""
+        if isinstance(answer, Cut):
+            self._host.costs.cut(read.job, answer)
+            self._host.perform(self._host.node.cut(answer, self._host.clock_us()))
             return
+        error = answer
         if isinstance(error, Exception) and not isinstance(error, OSError | MemoryError | SourceError):
             self._host.perform(self._host.node.read_failed(read.job, error, self._host.clock_us()))
             return

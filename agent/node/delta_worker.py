@@ -26,6 +26,9 @@ of the source go in; reads for the source, requests to the master and bundles fo
     Resend                         send those kept bundles again, marked `again`
     Control, with a newer schedule repeat the outstanding Read under it; with a lane: Hello for its ends, while work continues
     reducer without room           no cut; the next cut covers more
+    nobody reads open windows      a Read that the source answers when its watermark closes a window; after unsent_us_max, when
+                                   somebody begins to read, or a higher ballot is known: a Read as else
+    somebody does, after a pause   a Read that the source answers at the first line; at the next multiple of flush_us, one as else
 
 The worker never decides which lines count: it may always drop its bundles and read again, or send them twice. Lines that the
 master has not committed are still in the source, and lines that it has committed do not fit a second time. A new master that
@@ -44,39 +47,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from enum import Enum
 
-from elf.agent.node.kept_bundles import KeptBundles
+from elf.agent.node.kept_bundles import MOVED, KeptBundles
 from elf.agent.node.reading_places import ReadingPlaces
-from elf.jobmaster.log.schedule import number_of
-from elf.srt.messages.bundles import Promises, in_log, wrongly_cut
+from elf.jobmaster.log.schedule import AFTER_ALL, number_of
+from elf.srt.messages import messages as m
+from elf.srt.messages.bundles import Promises, has_lines, in_log, wrongly_cut
 from elf.srt.messages.effects import Effect, Notice, Read, Route
 from elf.srt.messages.events import Cut
 from elf.srt.messages.ids import JobId, NodeId
-from elf.srt.messages.messages import (
-    CLOSED,
-    FIRST,
-    GAP,
-    NO_BALLOT,
-    NO_WATERMARK,
-    Ballot,
-    Bundle,
-    BundleId,
-    Commit,
-    Control,
-    Farewell,
-    Goodbye,
-    Hello,
-    Message,
-    Micros,
-    Position,
-    Resend,
-    Schedule,
-    Slot,
-    Span,
-    Split,
-    Stop,
-    Welcome,
-)
 from elf.srt.messages.parameters import Parameters
+from elf.srt.tree.cadence import Cadence
 
 OVERDUE_PARKS = 4
 """A bundle that is neither committed nor split within this many times park_us has been lost on the way."""
@@ -94,13 +74,15 @@ class State(Enum):
 class DeltaWorker:
     """One job's worker at one node. `room`: whether this node's reducer accepts another bundle.
 
-    state, schedule: the present ones. until_us: after the end, none of its lines is at or past this.
+    state, schedule: the present ones. next_close: the watermark above a given one that closes the next window. until_us: after
+    the end, none of its lines is at or past this.
     """
 
     __slots__ = (
         "_ask_at",
         "_attempts",
         "_ballot",
+        "_cadence",
         "_clock",
         "_count",
         "_cut_at",
@@ -115,6 +97,7 @@ class DeltaWorker:
         "_learned",
         "_leaving",
         "_left_out_us",
+        "_line_us",
         "_me",
         "_p",
         "_places",
@@ -129,6 +112,7 @@ class DeltaWorker:
         "_since_us",
         "_unread",
         "_watermark",
+        "next_close",
         "schedule",
         "state",
         "until_us",
@@ -145,25 +129,28 @@ class DeltaWorker:
         self._job, self._me, self._incarnation, self._p = job, me, incarnation, parameters
         self._room = room
         self.state = State.ASKING
-        self.schedule: Schedule = ()
-        self._ballot: Ballot = NO_BALLOT
-        self._learned: Ballot = NO_BALLOT  # of the master whose schedule this is
+        self.schedule: m.Schedule = ()
+        self.next_close: Callable[[m.Schedule, m.Micros], m.Micros] = lambda schedule, watermark: 0
+        self._cadence = Cadence(parameters)
+        self._ballot: m.Ballot = m.NO_BALLOT
+        self._learned: m.Ballot = m.NO_BALLOT  # of the master whose schedule this is
         # Of the last master that committed a bundle cut under its own ballot.
-        self._proven: Ballot = NO_BALLOT
+        self._proven: m.Ballot = m.NO_BALLOT
         self._promises = Promises()
-        self._since_us: Micros = 0
-        self._left_out_us: Micros = 0  # `_since_us` of the outstanding Read
+        self._since_us: m.Micros = 0
+        self._left_out_us: m.Micros = 0  # `_since_us` of the outstanding Read
         self._places = ReadingPlaces(me)
-        self._lanes_known: tuple[Ballot, int] = (NO_BALLOT, 0)  # ballot and schedule of the last Welcome
+        self._lanes_known: tuple[m.Ballot, int] = (m.NO_BALLOT, 0)  # ballot and schedule of the last Welcome
         self._lanes_wanted = False
         self._kept = KeptBundles()
         self._count = -1
         self._request = 0
         self._reading: int | None = None  # the lane of the outstanding Read
-        self._watermark: Micros = 0
+        self._watermark: m.Micros = 0
+        self._line_us = 0  # time of the last live cut with lines
         self._leaving = False
         self._read_all = False  # leaving, and the end of the source has been cut
-        self.until_us: Micros = 0
+        self.until_us: m.Micros = 0
         self._unread = False  # none of its last lines could be read
         self._clock = 0
         self._set_back = 0, 0  # the last step back of the clock: from, to
@@ -171,8 +158,8 @@ class DeltaWorker:
         self._ask_at: int | None = None
         self._attempts = 0
         self._forgot_at = 0
-        self._gap_until: Micros = 0  # no lost line is later than this
-        self._promised: Micros = 0  # watermark of the last live cut since bundles were last dropped
+        self._gap_until: m.Micros = 0  # no lost line is later than this
+        self._promised: m.Micros = 0  # watermark of the last live cut since bundles were last dropped
         self._heard_at = 0  # time of the last Commit, or of the first cut after all was committed
 
     # Input.
@@ -180,29 +167,29 @@ class DeltaWorker:
     def start(self, now: int) -> list[Effect]:
         """Begin: request the positions."""
         self._clock = now
-        self._promises.note(NO_BALLOT, now)  # a former life may have promised up to now
+        self._promises.note(m.NO_BALLOT, now)  # a former life may have promised up to now
         return self._ask(now)
 
-    def step(self, message: Message, now: int) -> list[Effect]:
+    def step(self, message: m.Message, now: int) -> list[Effect]:
         """An answer of the master; other messages are ignored."""
         self._set_clock(now)
         if self.state is State.ENDED:
             return []
         match message:
-            case Commit():
+            case m.Commit():
                 self._note_ballot(message.ballot)
                 return self._committed(message.ids, now, message.ballot)
-            case Split():
+            case m.Split():
                 return self._split(message, now)
-            case Resend():
+            case m.Resend():
                 self._kept.resend(message.ids)
-            case Control():
+            case m.Control():
                 return self._control(message, now)
-            case Welcome():
+            case m.Welcome():
                 return self._welcome(message, now)
-            case Farewell() if message.worker == self._me and self.state is State.PARTING:
+            case m.Farewell() if message.worker == self._me and self.state is State.PARTING:
                 self.end()  # otherwise it is for a former life
-            case Stop() if message.ballot >= self._ballot:
+            case m.Stop() if message.ballot >= self._ballot:
                 self.end()
         return []
 
@@ -212,6 +199,7 @@ class DeltaWorker:
         if cut.request != self._request or self._reading is None:
             return []
         lane, self._reading = self._reading, None
+        at_beat = self._cut_at is None
         effects: list[Effect] = []
         if cut.gaps:
             files = f"{len(cut.gaps)} file{'' if len(cut.gaps) == 1 else 's'}"
@@ -221,6 +209,7 @@ class DeltaWorker:
         shown, then = self._set_back
         self._places.move(cut.spans, max(now, shown) if now - then < patience_us else now)
         if lane == 0:
+            self._line_us = now if has_lines(cut.spans) else self._line_us
             self._watermark = cut.watermark_us
             if self._places.update_withheld(cut.watermark_us, now, patience_us):
                 self._watermark = min(cut.watermark_us, self._promised)
@@ -229,8 +218,9 @@ class DeltaWorker:
             return effects + self._forget_sent(now)
         if lane == 0:
             self._after_live(cut, now)
-            return effects + self._read(self._places.next_lane(), now)
-        self._cut_at = min(self._next_flush(now), now + self._p.combine_us_max)
+            again = self._read(self._places.next_lane(), now)
+            return effects + (again or self._await_lines(cut, now, at_beat))
+        self._cut_at = min(self._cadence.next_beat(now), now + self._p.combine_us_max)
         return effects
 
     def _forget_sent(self, now: int) -> list[Effect]:
@@ -244,14 +234,24 @@ class DeltaWorker:
         """Send Goodbye once all lines logged by now have been read and committed; `state` is ENDED after that."""
         self._set_clock(now)
         self._leaving = True
+        self._hurry(now)
         return []
+
+    def hear(self, is_watched: bool, ballot: m.Ballot, workers: int, now: int) -> None:
+        """What came down the tree: whether somebody reads open windows, the highest ballot, and the tree's size."""
+        if self._cadence.hear(is_watched, ballot, workers):
+            self._hurry(now)
+
+    def awaits(self, request: int) -> bool:
+        """Whether that Read is the outstanding one."""
+        return self._reading is not None and request == self._request
 
     def continue_from(self, former: DeltaWorker) -> None:
         """Continue the numbers of the worker that this node had for the job earlier in the same life."""
         self._count, self._request = former._count, former._request
         self._promises = former._promises
 
-    def take_bundles(self) -> list[Bundle]:
+    def take_bundles(self) -> list[m.Bundle]:
         """Bundles for this node's reducer, in order."""
         return self._kept.take()
 
@@ -280,12 +280,9 @@ class DeltaWorker:
     def deadline(self) -> int | None:
         """When `tick` has work next."""
         due = self._cut_at
-        if self._ask_at is not None and (due is None or self._ask_at < due):
-            due = self._ask_at
-        if self._kept:
-            overdue = self._overdue_at
-            if overdue is not None and (due is None or overdue < due):
-                due = overdue
+        for at in (self._ask_at, self._overdue_at if self._kept else None):
+            if at is not None and (due is None or at < due):
+                due = at
         return due
 
     @property
@@ -297,23 +294,42 @@ class DeltaWorker:
     # Reading.
 
     def _flush(self, now: int) -> list[Effect]:
-        self._cut_at = self._next_flush(now)
+        self._cut_at = self._cadence.next_beat(now)
         if not self._room() or self._read_all:
             return []
         return self._read(0, now)
 
-    def _next_flush(self, now: int) -> int:
-        """At multiples of the interval, so that the bundles of all workers reach the reducers together."""
-        return (now // self._p.flush_us + 1) * self._p.flush_us
+    def _await_lines(self, cut: Cut, now: int, at_beat: bool) -> list[Effect]:
+        """Leave further lines in the source. If somebody reads open windows: after a pause, until the first one or the next beat;
+        at_beat: after a cut in between there is no other. Else until the watermark there closes a window; but not while the
+        master lacks a bundle under its ballot, or lines are read again, are lost, or cannot be read."""
+        is_watched, due_us, cut_at = self._cadence.is_watched, AFTER_ALL, self._cut_at
+        if not cut.caught_up or self._leaving:
+            return []
+        if is_watched and not (at_beat and now - self._line_us >= self._cadence.pause_us):
+            return []
+        if not is_watched:
+            lacks = self._lanes_wanted or self._places.lanes or self._places.withheld or self._gap_until
+            if lacks or cut.is_blind or not self._proven == self._ballot >= self._cadence.ballot:
+                return []
+            due_us, cut_at = self.next_close(self.schedule, self._watermark), now + self._p.unsent_us
+        effects = self._read(0, now, due_us, at_line=is_watched)
+        self._cut_at = cut_at if effects else self._cut_at
+        return effects
+
+    def _hurry(self, now: int) -> None:
+        """Cut at once if a Read waits for lines."""
+        if self._reading is not None and self._cut_at is not None:
+            self._cut_at = now
 
     def _after_live(self, cut: Cut, now: int) -> None:
-        self._cut_at = self._next_flush(now) if cut.caught_up else now + self._p.combine_us_max
+        self._cut_at = self._cadence.next_beat(now) if cut.caught_up else now + self._p.combine_us_max
         has_lanes = self._lanes_wanted or self._places.next_lane() is not None
         if self._leaving and cut.caught_up and not has_lanes and not self._places.withheld:
             self._read_all = True
             self.until_us, self._unread = max(now, cut.watermark_us) + 1, cut.ends_unread
 
-    def _read(self, lane: int | None, now: int) -> list[Effect]:
+    def _read(self, lane: int | None, now: int, due_us: m.Micros = 0, at_line: bool = False) -> list[Effect]:
         """Request a cut of the source; the answer to an earlier request is then ignored."""
         if lane is None or not self._room():
             return []
@@ -324,7 +340,8 @@ class DeltaWorker:
         positions = {slot: position for slot, position in self._places.at.items() if slot[2] == lane}
         number = number_of(self.schedule)
         if lane == 0:
-            return [Read(self._job, self._request, number, positions, self._since_us)]
+            due = due_us, at_line
+            return [Read(self._job, self._request, number, positions, self._since_us, 0, {}, *due)]
         stretch = self._places.lanes[lane]
         since = max(stretch.from_us, self._since_us)
         return [Read(self._job, self._request, number, positions, since, lane, stretch.ends)]
@@ -333,7 +350,7 @@ class DeltaWorker:
         """Cancel reading until the next flush."""
         self._request += 1
         self._reading = None
-        self._cut_at = self._next_flush(now)
+        self._cut_at = self._cadence.next_beat(now)
         return []
 
     def _keep(self, cut: Cut, lane: int, now: int) -> None:
@@ -342,16 +359,16 @@ class DeltaWorker:
         covered = self._places.covered(cut.spans)
         if not lane:
             self._mark_gap(cut, covered, now)
-        has_gap = any(span[2] & GAP for span in covered.values())
+        has_gap = any(span[2] & m.GAP for span in covered.values())
         lagging = has_gap or now - self._watermark > self._p.lagging_us
         if not lane:
             self._promises.note(self._ballot, self._watermark)
-        bundle = Bundle(
+        bundle = m.Bundle(
             self._job,
             (self._me, self._incarnation, self._count),
             cut.schedule,
             covered,
-            NO_WATERMARK if lagging else self._watermark,
+            m.NO_WATERMARK if lagging else self._watermark,
             {self._me: self._watermark} if lagging else {},
             cut.parts,
             ballot=self._ballot,
@@ -364,7 +381,7 @@ class DeltaWorker:
             self._heard_at = now
         self._kept.add(bundle)
 
-    def _mark_gap(self, cut: Cut, covered: dict[Slot, Span], now: int) -> None:
+    def _mark_gap(self, cut: Cut, covered: dict[m.Slot, m.Span], now: int) -> None:
         """Where a loss is reported before the watermark has passed the lost lines, mark each bundle with GAP until the watermark
         has. Also mark a bundle whose watermark advanced while no line could be parsed."""
         is_open = any(not self._places.at[slot].closed for slot in cut.gaps)
@@ -372,15 +389,15 @@ class DeltaWorker:
         if lost_until > self._watermark:
             self._gap_until = max(self._gap_until, lost_until)
         if self._promised < self._gap_until or cut.is_blind:
-            opened = (slot for slot, span in covered.items() if not (slot[2] or span[2] & CLOSED))
+            opened = (slot for slot, span in covered.items() if not (slot[2] or span[2] & m.CLOSED))
             live = next(opened, (self._me, 0, 0))  # of a closed file, GAP is sent only once
-            start, end, flags = covered.get(live, (0, 0, FIRST))
-            covered[live] = start, end, flags | GAP
+            start, end, flags = covered.get(live, (0, 0, m.FIRST))
+            covered[live] = start, end, flags | m.GAP
         self._promised = self._watermark
 
     # Answers.
 
-    def _committed(self, ids: Iterable[BundleId], now: int, ballot: Ballot) -> list[Effect]:
+    def _committed(self, ids: Iterable[m.BundleId], now: int, ballot: m.Ballot) -> list[Effect]:
         for id in ids:
             bundle = self._kept.pop(id)
             if bundle is None:
@@ -396,7 +413,7 @@ class DeltaWorker:
                 self._follow(now)
         return self._part(now)
 
-    def _split(self, split: Split, now: int) -> list[Effect]:
+    def _split(self, split: m.Split, now: int) -> list[Effect]:
         bundle = self._kept.bundles.get(split.id)
         if bundle is None:
             return self._known_places(split, now) if not split.id[2] else []
@@ -413,7 +430,7 @@ class DeltaWorker:
             return effects + self._ask(now)
         return effects + self._rewind(bundle, positions, now)
 
-    def _known_places(self, split: Split, now: int) -> list[Effect]:
+    def _known_places(self, split: m.Split, now: int) -> list[Effect]:
         """A Split that names no bundle lists the master's positions. If one is past what this worker has read, request positions
         again."""
         past = [slot for slot, position in split.positions if self._places.is_past(slot, position)]
@@ -421,24 +438,17 @@ class DeltaWorker:
             return []
         return self._moved(split) + self._ask(now)
 
-    def _moved(self, split: Split) -> list[Effect]:
+    def _moved(self, split: m.Split) -> list[Effect]:
         """A notice if committed positions are past what this worker's bundles cover. A former life may have read further, and so
         may this one before it dropped its bundles: so there is no notice soon after a start or a drop."""
-        moved = [
-            slot
-            for slot, position in split.positions
-            if self._places.is_past(slot, position) or self._kept.is_within(slot, position)
-        ]
+        places, kept = self._places, self._kept
+        moved = [slot for slot, at in split.positions if places.is_past(slot, at) or kept.is_within(slot, at)]
         if not moved or self._clock - self._forgot_at <= OVERDUE_PARKS * self._p.park_us:
             return []
-        text = (
-            f"{len(moved)} of this agent's files are counted further than this run of it has reported. An earlier run may have "
-            "reported them, for example before its state folder was lost or restored: then nothing is wrong. If there was none, "
-            "another process reports in its name: find agents that should not run, and revoke their keys (`elf keys revoke`)"
-        )
+        text = MOVED.format(len(moved))
         return [Notice("place", text, self._me)]
 
-    def _rewind(self, bundle: Bundle, positions: dict[Slot, Position], now: int) -> list[Effect]:
+    def _rewind(self, bundle: m.Bundle, positions: dict[m.Slot, m.Position], now: int) -> list[Effect]:
         """Rule 4*: go back to the committed positions, and cut again from there."""
         self._places.rewind((bundle, *self._kept.bundles.values()), positions)
         self._forget()
@@ -472,17 +482,11 @@ class DeltaWorker:
         self._ask_at = now + (self._p.ask_us << self._attempts)
         self._attempts = min(self._attempts + 1, ASK_DOUBLINGS)
         if self.state is State.PARTING:
-            return [
-                Route(
-                    self._job,
-                    Goodbye(
-                        self._job, self._me, self.until_us, self._incarnation, self._proven, self._unread
-                    ),
-                )
-            ]
-        return [Route(self._job, Hello(self._job, self._me, self._incarnation))]
+            about = self.until_us, self._incarnation, self._proven, self._unread
+            return [Route(self._job, m.Goodbye(self._job, self._me, *about))]
+        return [Route(self._job, m.Hello(self._job, self._me, self._incarnation))]
 
-    def _welcome(self, welcome: Welcome, now: int) -> list[Effect]:
+    def _welcome(self, welcome: m.Welcome, now: int) -> list[Effect]:
         if welcome.incarnation != self._incarnation or not self._learn(welcome.ballot, welcome.schedule):
             return []
         if self.state in (State.ASKING, State.PARTING):
@@ -500,12 +504,12 @@ class DeltaWorker:
                 return self._read(0, now) or self._wait(now)
         return []
 
-    def _note_lanes(self, welcome: Welcome) -> None:
+    def _note_lanes(self, welcome: m.Welcome) -> None:
         """The lanes are known; do not request them again under this schedule."""
         self._lanes_wanted = False
         self._lanes_known = (welcome.ballot, number_of(welcome.schedule))
 
-    def _control(self, control: Control, now: int) -> list[Effect]:
+    def _control(self, control: m.Control, now: int) -> list[Effect]:
         """Take a schedule. The master repeats it while its lane is open; a Split may have brought the schedule before."""
         before = number_of(self.schedule)
         if not self._learn(control.ballot, control.schedule) or self.state is not State.FOLLOWING:
@@ -523,7 +527,7 @@ class DeltaWorker:
             effects += self._send_request(now)
         return effects
 
-    def _learn(self, ballot: Ballot, schedule: Schedule) -> bool:
+    def _learn(self, ballot: m.Ballot, schedule: m.Schedule) -> bool:
         """Adopt a schedule. False: it is not adopted, since it or its master is older than the known one.
 
         Schedule numbers only grow under one master; the log of a new master may have an older schedule.
@@ -536,10 +540,11 @@ class DeltaWorker:
         self.schedule = schedule
         return True
 
-    def _note_ballot(self, ballot: Ballot) -> None:
+    def _note_ballot(self, ballot: m.Ballot) -> None:
         """A higher ballot: its master may not know the end of a file that its predecessor committed, so name all ends again."""
         if ballot > self._ballot:
             self._ballot = ballot
+            self._hurry(self._clock)
             self._places.name_ends_again()
             if self._places.withheld:
                 self._watermark = self._promised = 0
@@ -548,8 +553,8 @@ class DeltaWorker:
         self.state = State.FOLLOWING
         self._ask_at = now if self._lanes_wanted else None
         self._heard_at = now
-        if self._cut_at is None and self._reading is None:
-            self._cut_at = self._next_flush(now)
+        if self._reading is None:
+            self._cut_at = min(self._cut_at or self._cadence.next_beat(now), self._cadence.next_beat(now))
 
     def _part(self, now: int) -> list[Effect]:
         """Send Goodbye if the worker leaves and all is committed."""
@@ -575,11 +580,10 @@ class DeltaWorker:
         """Where the clock steps back, shift all timers by that step."""
         behind = self._clock - now
         if behind > 0:
-            if self._ask_at is not None:
-                self._ask_at -= behind
-            if self._cut_at is not None:
-                self._cut_at = min(self._cut_at, self._next_flush(now))
+            self._ask_at = None if self._ask_at is None else self._ask_at - behind
+            self._cut_at = None if self._cut_at is None else min(self._cut_at, self._cadence.next_beat(now))
             self._heard_at -= behind
+            self._line_us -= behind
             self._forgot_at -= behind
             self._set_back = self._clock, now
         self._clock = now

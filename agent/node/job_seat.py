@@ -25,6 +25,7 @@ from elf.agent.node.lakes import Lakes, SinkOf
 from elf.agent.node.term import Term
 from elf.agent.node.timers import Timed
 from elf.cbt.budget import Budget
+from elf.jobmaster.directory.closing import next_close
 from elf.jobmaster.directory.directory import UNBELIEVED, Directory
 from elf.jobmaster.directory.ending import ended
 from elf.jobmaster.directory.job_items import JobItems
@@ -61,6 +62,11 @@ _TO_MASTER = {m.Hello, m.Goodbye, r.LedgerReport, r.PutReply, r.PartReply, r.Wat
 _TO_WORKER = {m.Welcome, m.Farewell}
 _ANSWERS = {m.Commit, m.Split, m.Resend, m.Hold, m.Welcome}
 """Messages for reducer and worker only, unless they carry a new ballot."""
+
+
+def wants_reports(master: Master) -> bool:
+    """Whether workers should report at each beat: somebody reads open windows, or the job changes or ends."""
+    return master.is_asked or master.amendments.is_under_way or master.finish.is_finishing
 
 
 class JobSeat:
@@ -123,6 +129,8 @@ class JobSeat:
         self._gather()
         self._budget, self._revoked, self._ended = budget, revoked, ended
         self._held = JobItems(directory, self.job)
+        if self.worker is not None:
+            self.worker.next_close = lambda schedule, mark: next_close(schedule, self.spec.base, mark)
         self._items: list[Item] = []  # to be spread
         self._now = 0
 
@@ -469,6 +477,11 @@ class JobSeat:
             self._items.append(ended(self.spec))
         if self.succession.news:
             self._from_succession(now, effects)
+        if self.master is not None:
+            effects += self.tree.watch(wants_reports(self.master), now)
+        if self.worker is not None:
+            place = self.tree.place
+            self.worker.hear(place.watched, place.ballot, place.total, now)
         changes = self.tree.take_changes()
         self.reducer.levels = self.tree.subtree.height - 1
         if changes is not None:

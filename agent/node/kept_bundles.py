@@ -7,6 +7,13 @@ from elf.srt.messages.ids import NodeId
 from elf.srt.messages.messages import Bundle, BundleId, Position, Slot
 from elf.srt.messages.sizes import bundle_bytes
 
+MOVED = (
+    "{} of this agent's files are counted further than this run of it has reported. An earlier run may have reported them, for "
+    "example before its state folder was lost or restored: then nothing is wrong. If there was none, another process reports in "
+    "its name: find agents that should not run, and revoke their keys (`elf keys revoke`)"
+)
+"""Notice of committed positions past what bundles cover."""
+
 
 class KeptBundles:
     """Bundles in the order of cutting. nbytes: of all of them. out: the queue for the reducer."""

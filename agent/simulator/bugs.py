@@ -26,6 +26,7 @@ from elf.agent.simulator.scenario.scenario import Bug
 from elf.agent.simulator.world.places import Actor
 from elf.jobmaster.directory.limits import LimitPassed
 from elf.jobmaster.log.job_state import JobState
+from elf.jobmaster.log.phases import Serve
 from elf.srt.messages.effects import Effect, Post, Send
 from elf.srt.messages.events import Cut
 from elf.srt.messages.ids import JobId, NodeId
@@ -73,6 +74,7 @@ class Bugs:
             seat.meet = partial(self.meet, actor.id)
             seat.check_entry = self.check_entry
             seat.spoils = spoils
+            seat.finals_only = self._mesh.scenario.finals_only
             return seat
 
         node.make_seat = make
@@ -157,11 +159,12 @@ class _SpoiledEntries(tuple[Any, ...]):
 
 
 class Buggy(JobSeat):
-    """A seat with a fail point after each of its steps. spoils: messages have one too."""
+    """A seat with a fail point after each of its steps. spoils: messages have one too. finals_only: see `Scenario`."""
 
     meet: Callable[..., None]
     check_entry: Callable[[JobState, Any], None]
     spoils: bool
+    finals_only: bool
 
     def _spoiled(self, effects: list[Effect]) -> list[Effect]:
         return (
@@ -195,6 +198,12 @@ class Buggy(JobSeat):
 
         state.apply = apply  # type: ignore[method-assign]
         return state
+
+    def _serve(self, serve: Serve, now: int) -> list[Effect]:
+        effects = super()._serve(serve, now)
+        if self.master is not None and self.finals_only:
+            self.master.outbox.takes_open = False
+        return effects
 
     def restore(self, records: Mapping[tuple[str, bytes], Sequence[Any]]) -> None:
         super().restore(records)

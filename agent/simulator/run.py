@@ -149,6 +149,8 @@ class Run(Mesh):
             if self._newest(spec).is_finishing:
                 return f"job {spec.name} is finishing, and has not ended"
             wrong = self.invariants.unrest(spec.id)
+            if self.scenario.finals_only:
+                wrong = wrong or self.invariants.misheard(spec.id, self.readers.wants_open(spec.id))
             if wrong:
                 return wrong
             self._check_begin(spec)

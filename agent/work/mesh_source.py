@@ -27,6 +27,7 @@ from threading import Lock
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from elf.agent.files.blocks import BLOCK_BYTES, LINE_MAX, Block
 from elf.agent.files.follow import Followed
@@ -35,6 +36,7 @@ from elf.agent.formats.batch import Batch, Reject
 from elf.agent.formats.choice import FormatChoice
 from elf.agent.formats.fields import Format
 from elf.agent.formats.own_keys import asked_types, plain_name
+from elf.agent.work import source_bounds as bounds
 from elf.agent.work.counters import Counters
 from elf.agent.work.feed import ParseState, Totals
 from elf.agent.work.file_ends import FileEnds
@@ -52,6 +54,7 @@ from elf.cbt.budget import Budget
 from elf.errors import SourceError
 from elf.jobmaster.plan.plan import Column
 from elf.jobmaster.values.sql_types import SqlType
+from elf.srt.messages.bundles import has_lines
 from elf.srt.messages.effects import Read
 from elf.srt.messages.events import Cut
 from elf.srt.messages.ids import JobId, NodeId
@@ -63,15 +66,8 @@ STRINGS_BYTES = 8 << 20
 """Dictionaries of this size are emptied."""
 ABSENT_S = 10.0
 """A job without a `Read` for this time gets no more blocks; its next `Read` reads them again."""
-RESCANS_MAX = 4
-"""Files open for reading again, with a buffer of 256 KiB each."""
-NOTICES_MAX = 256
-BUDGET_DIVISOR = 4
-"""Rows gathered between cuts take at most the budget divided by this."""
-STRINGS_DIVISOR, CUT_DIVISOR, BLOCK_DIVISOR = 16, 32, 128
-"""Divisors of the budget: the quotients bound the dictionaries, the bytes of one cut, and the bytes of one block. If all paths
-differ, rows are twice as large as their lines, and several copies of a cut exist at once: fronts, rows, entries that wait for the
-log, records, a tree's fragments; and a restart reads entries back uncompressed."""
+UNSENT_BYTES = 512 << 10
+"""Rows of one job that are cut before they are due: one frame."""
 
 
 class MeshSource:
@@ -103,9 +99,10 @@ class MeshSource:
         self._worker, self._budget = worker, budget
         self._idle_grace_us, self._grace_s = idle_grace_us, grace_s
         cap = budget.cap_bytes
-        block_bytes = min(block_bytes, max(cap // BLOCK_DIVISOR, line_max + 1))
+        block_bytes = min(block_bytes, max(cap // bounds.BLOCK_DIVISOR, line_max + 1))
         self._line_max, self._block_bytes = line_max, block_bytes
-        self._memory_max, self._cut_bytes = cap // BUDGET_DIVISOR, min(cut_bytes, cap // CUT_DIVISOR)
+        self._memory_max = cap // bounds.BUDGET_DIVISOR
+        self._cut_bytes = min(cut_bytes, cap // bounds.CUT_DIVISOR)
         self.nbytes = 0
         """Memory held after the last read."""
         self._totals, self._unparsed, self._path = Totals(), Unparsed(name, format), ""
@@ -113,7 +110,7 @@ class MeshSource:
         self.inodes: dict[str, tuple[int, int]] = {}
         """See `Source.inodes`, at the last read."""
         self._pending_notices: list[str] = []
-        self._notices: deque[str] = deque(maxlen=NOTICES_MAX)
+        self._notices: deque[str] = deque(maxlen=bounds.NOTICES_MAX)
         self._files = LogFiles(
             name,
             patterns,
@@ -125,13 +122,14 @@ class MeshSource:
             start=start,
         )
         self._source = self._files.source
+        self.fileno = self._source.fileno
         self.formats = FormatChoice(
             format,
             self._pending_notices.append,
             lenient=True,
             head=lambda block: self._source.head(block.file),
         )
-        self._parsing = Parsing(timezone, agent, line_max, min(strings_max, cap // STRINGS_DIVISOR))
+        self._parsing = Parsing(timezone, agent, line_max, min(strings_max, cap // bounds.STRINGS_DIVISOR))
         self._readings: dict[tuple[JobId, int], Reading] = {}
         self._types: dict[str, SqlType] = {}
         self._conflicting: set[str] = set()
@@ -148,13 +146,17 @@ class MeshSource:
         self._spent = Spent()
         self._lock = Lock()
 
-    # For the host.
-
     def read(self, read: Read, schedule: Schedule, clock_us: Micros, now_s: float) -> Cut:
-        """Answer a `Read`. Takes at most some tens of milliseconds; may be called in a thread, one call at a time.
+        """Answer a `Read`, due or not. Takes at most some tens of milliseconds; may be called in a thread, one call at a time.
 
         An exception from one job's rows does not affect other jobs; that job's next `Read` reads the lines again.
         """
+        cut = self.read_if_due(replace(read, due_us=0), schedule, clock_us, now_s)
+        assert cut is not None
+        return cut
+
+    def read_if_due(self, read: Read, schedule: Schedule, clock_us: Micros, now_s: float) -> Cut | None:
+        """Read on for all jobs at the front; answer that `Read` if it is due. Call this for each job within `ABSENT_S`."""
         with self._lock:
             self._spent.begin()
             self._files.look(clock_us, now_s, read.since_us, any(slot[1] for slot in read.positions))
@@ -163,7 +165,7 @@ class MeshSource:
                 self._note_lost_state(clock_us)
             reading = self._resume(read, schedule)
             at_end = self._fill(reading)
-            cut = self._cut(read, reading, at_end)
+            cut = self._cut(read, reading, at_end) if self._is_due(read, reading, at_end) else None
             if self._files.is_dirty or now_s - self._files.save_s >= SAVE_S:
                 self._files.save(self._time_max)
             self._publish()
@@ -178,9 +180,8 @@ class MeshSource:
         self._notices.extend([*self._pending_notices, *self._source.notices, *self.formats.take_found()])
         self._pending_notices.clear()
         self._source.notices.clear()
-        held = sum(reading.rows.nbytes for reading in self._readings.values())
-        buffers = self._block_bytes + len(self._rescans) * (self._line_max + 1)
-        self.nbytes = held + buffers + self._parsing.nbytes
+        held = self._parsing.nbytes + sum(reading.rows.nbytes for reading in self._readings.values())
+        self.nbytes = held + self._block_bytes + len(self._rescans) * (self._line_max + 1)
         self._lag_bytes, self.problems = self._source.lag_bytes(), self._losses.problems
         self.inodes = self._source.inodes()
         if self.totals.lines != self._totals.lines:
@@ -198,11 +199,7 @@ class MeshSource:
             return
         notes.lacks_us = clock_us
         self._files.is_dirty = True
-        self._pending_notices.append(
-            f"{self.name}: state_dir was empty, though the mesh knows this agent: of lines logged before this start a "
-            "job counts only those in files that it knows already; windows that lack such lines do not count this agent; "
-            "keep state_dir"
-        )
+        self._pending_notices.append(f"{self.name}: {bounds.STATE_LOST}")
 
     def lag_bytes(self) -> dict[str, int]:
         """See `Source.lag_bytes`: bytes that no job has read, as of the last read."""
@@ -443,7 +440,7 @@ class MeshSource:
             scan.close()
             return
         self._rescans[generation, scan.offset] = scan
-        while len(self._rescans) > RESCANS_MAX:
+        while len(self._rescans) > bounds.RESCANS_MAX:
             self._rescans.pop(next(iter(self._rescans))).close()
 
     def _live_at(self, note: FileNote, block: Block) -> list[tuple[Reading, Place]]:
@@ -532,6 +529,14 @@ class MeshSource:
         return sum(held.values()) <= self._memory_max
 
     # Answering.
+
+    def _is_due(self, read: Read, reading: Reading, at_end: bool) -> bool:
+        """Whether to cut: the watermark has reached `due_us`, a line was awaited, or jobs would soon have to drop rows."""
+        held = sum(each.rows.nbytes for each in self._readings.values())
+        if not (read.due_us and at_end) or reading.rows.nbytes > UNSENT_BYTES or 2 * held > self._memory_max:
+            return True
+        has_come = read.at_line and has_lines(reading.spans)
+        return has_come or self._watermark(reading, at_end, True) >= read.due_us
 
     def _cut(self, read: Read, reading: Reading, at_end: bool) -> Cut:
         if at_end and not reading.lane:

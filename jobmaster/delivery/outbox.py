@@ -170,6 +170,8 @@ class Outbox:
         is_before: Callable[[Revision], bool] = lambda revision: False,
     ) -> None:
         self.job, self.ballot, self.with_open = job, ballot, with_open
+        self.takes_open = with_open
+        """Whether the sinks take open windows."""
         self._is_before = is_before
         self._parameters, self._name = parameters, name
         self._sinks = {sink: _Sink() for sink in sinks}
@@ -192,7 +194,7 @@ class Outbox:
     @property
     def wants_open(self) -> bool:
         """Whether some sink receives open windows."""
-        return self.with_open and bool(self._sinks)
+        return self.takes_open and bool(self._sinks)
 
     def is_late(self, source: NodeId) -> bool:
         """Whether the sink was added after this master began to serve."""
@@ -228,7 +230,7 @@ class Outbox:
 
     def open(self, put: Put, to: Collection[NodeId] | None = None) -> list[Effect]:
         """Send an open window once to all sinks, or to these: if it is lost, the next one replaces it."""
-        if not self.with_open:
+        if not self.takes_open:
             return []
         if put_bytes(put) > self._parameters.frame_bytes_max:
             return []  # it is sent when it is final

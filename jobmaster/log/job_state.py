@@ -193,6 +193,8 @@ class JobState:
         if shape is None:
             return True
         low, until = self.covers(version, start)
+        if low >= until and start < self.schedule[0].from_us:
+            return True  # also while the end of its pane is retained
         return shape.is_before(shape.floor(low if low < until else start), self.positions.retained_us)
 
     def is_withdrawn(self, version: str, start: Micros) -> bool:

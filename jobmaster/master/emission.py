@@ -2,13 +2,15 @@
 
 Bundles arrive five times a second. With emissions at fixed times, a bundle that is a little late would delay watchers by a whole
 interval, and after a takeover they have already waited long. So accepted lines are published one emit interval after the last
-emission with accepted lines, or at once if that is over.
+emission with accepted lines, or at once if that is over: the first line after a pause does not wait. Bundles without lines are
+accepted too, and change only the coverage of windows; for them any emission counts.
 
-    at             | event           | next
-    ---------------+-----------------+-------------------------------------------------------------------
-    none, or later | windows changed | one interval from now at the latest
-    any            | lines accepted  | `append_us` from now, or one interval after the last such emission
-    reached        | emitted         | none
+    at             | event                 | next
+    ---------------+-----------------------+-------------------------------------------------------------------
+    none, or later | windows changed       | one interval from now at the latest
+    any            | lines accepted        | `append_us` from now, or one interval after the last such emission
+    any            | other bundle accepted | `append_us` from now, or one interval after the last emission
+    reached        | emitted               | none
 """
 
 from __future__ import annotations
@@ -21,12 +23,14 @@ class Emission:
         self.at: int | None = None
         self._append_us = append_us
         self._has_accepted = False
+        self._emitted_us: int | None = None  # time of the last emission
         self._is_news = False  # lines were accepted since the last emission with open windows
         self._published_us: int | None = None  # time of the last such emission that had accepted lines
 
-    def accepted(self) -> None:
-        """Lines were accepted."""
-        self._has_accepted = self._is_news = True
+    def accepted(self, has_lines: bool) -> None:
+        """A bundle was accepted."""
+        self._has_accepted = True
+        self._is_news |= has_lines
 
     def within(self, now: int, emit_us: int) -> None:
         """Windows have changed: emit one interval from now at the latest."""
@@ -34,15 +38,15 @@ class Emission:
             self.at = now + emit_us
 
     def hurry(self, now: int, emit_us: int) -> None:
-        """A reader wants open windows: if lines were accepted, emit as soon as they may be published."""
+        """A reader wants open windows: if bundles were accepted, emit as soon as they may be published."""
         if self._has_accepted:
-            soon = now + self._append_us
-            if self._published_us is not None:
-                soon = min(max(soon, self._published_us + emit_us), now + emit_us)
+            soon, last_us = now + self._append_us, self._published_us if self._is_news else self._emitted_us
+            if last_us is not None:
+                soon = min(max(soon, last_us + emit_us), now + emit_us)
             self.at = soon if self.at is None else min(soon, self.at)
 
     def emitted(self, now: int, with_open: bool) -> None:
         """Windows are published now, with open ones if `with_open`."""
-        self.at = None
+        self.at, self._emitted_us = None, now
         if self._is_news and with_open:
             self._is_news, self._published_us = False, now

@@ -41,19 +41,20 @@ class Finish:
         self._complete_since: int | None = None
 
     @property
-    def _is_finishing(self) -> bool:
+    def is_finishing(self) -> bool:
+        """Whether the schedule has the job's end."""
         schedule = self._state.schedule
         return bool(schedule) and schedule[-1].version == END
 
     @property
     def deadline(self) -> int | None:
         """When `tick` has work; 0: at once."""
-        return (self._at or 0) if self._is_finishing else None
+        return (self._at or 0) if self.is_finishing else None
 
     def tick(self, spec: JobSpec, now: int) -> None:
         """Look, if it is time. spec: the job's newest."""
         self.has_come = False
-        if not self._is_finishing:
+        if not self.is_finishing:
             self._at = self._seen_us = None
         elif (
             self._at is None or now >= self._at or self._at > now + self._period_us

@@ -39,6 +39,7 @@ from elf.jobmaster.master.publication import Publication
 from elf.jobmaster.master.ready import Ready
 from elf.jobmaster.master.roster import Roster
 from elf.jobmaster.master.window_settings import Takers, WindowSettings
+from elf.srt.messages.bundles import has_lines
 from elf.srt.messages.effects import Effect
 from elf.srt.messages.ids import NodeId
 from elf.srt.messages.messages import Ballot, Bundle, Control, Goodbye, Hello, Message, Micros, Schedule
@@ -115,7 +116,7 @@ class Master:
         job = spec, state, ballot, self.log, self.publication
         self.amendments = Amendments(*job, parameters.ask_us_max, self._known_schedule, signer, is_void)
         self._signer = signer
-        self._finish = Finish(
+        self.finish = Finish(
             state, self.roster, self.publication, self.outbox, self.watchers, self._has_ledgers, parameters
         )
         self.unshared = unshared or Unshared.by(parameters)
@@ -125,6 +126,8 @@ class Master:
         self._ledgers = 0  # number of reported ledgers that wait for the log
         self._emission = Emission(parameters.append_us)
         self._read_at: int | None = None
+        self._hold_at: int | None = None  # when a window is due without the workers for which it is held
+        self._readers = (False, False)  # whether open windows are wanted, and all ledgers are known
         self._forget_at: int | None = None
 
     def _add_effect(self, effect: Effect) -> None:
@@ -176,8 +179,8 @@ class Master:
     def _react(self, index: int, entry: AnyEntry, now: int) -> None:
         """The master's own reaction to a committed entry."""
         if isinstance(entry, Accept):
-            self._emission.accepted()
-            if self._is_asked:
+            self._emission.accepted(has_lines(entry.contributions))
+            if self.is_asked:
                 self._emission.hurry(now, self._emit_us)
             self._out += self.unshared.keep(entry, self._losses(), now)
             self.publication.accepted(index, entry)
@@ -195,7 +198,7 @@ class Master:
                 self.withdraw(put)
             for put in opened:
                 self._out += self.watchers.publish(put)
-                if self.outbox.with_open:
+                if self.outbox.takes_open:
                     self.outbox.put(put)
             self._emission.within(now, self._emit_us)
         elif isinstance(entry, Retire):
@@ -250,6 +253,7 @@ class Master:
         """The directory has another spec, maybe with a version that is not in force yet."""
         if self.amendments.spec_changed(spec):
             self.spec, self.publication.settings.base = spec, spec.base
+            self.publication.is_unfinished = True
             self.amendments.propose_due(now)
         return self._end(now)
 
@@ -263,7 +267,7 @@ class Master:
 
     def take_end(self) -> bool:
         """Whether the job was finishing, and has come to its end; once each time that this is found."""
-        has_come, self._finish.has_come = self._finish.has_come, False
+        has_come, self.finish.has_come = self.finish.has_come, False
         return has_come
 
     # ---- windows ----
@@ -272,6 +276,10 @@ class Master:
         """Schedule the next emission if there may be windows to publish, and the next step of a window that is being read."""
         if self.publication.contents.is_reading and self._read_at is None:
             self._read_at = now + self.parameters.read_us
+        readers = self._wants_open, self._has_ledgers()
+        if readers != self._readers:
+            self._readers = readers
+            self.publication.is_unfinished = True
         if self.publication.has_work:
             self._emission.within(now, self._emit_us)
 
@@ -289,16 +297,18 @@ class Master:
                 self.log_final(ready)
             if self.log.room() > 0:
                 self._retire()
+        ends = (since + self.parameters.hold_us_max for since in self.publication.held_since.values())
+        self._hold_at = min((end for end in ends if end > now), default=None)
         self._look_again(now)
 
     @property
     def _wants_open(self) -> bool:
         """Whether to publish open windows: not while a reported ledger waits for the log, because its final windows must not be
         published as open."""
-        return not self._ledgers and self._is_asked
+        return not self._ledgers and self.is_asked
 
     @property
-    def _is_asked(self) -> bool:
+    def is_asked(self) -> bool:
         """Whether a watcher or a sink wants open windows."""
         return len(self.watchers) > 0 or self.outbox.wants_open
 
@@ -348,7 +358,7 @@ class Master:
         self._out += effects
         if is_new:
             self.publication.republish_open()
-            if self._is_asked:
+            if self.is_asked:
                 self._emission.hurry(now, self._emit_us)
         return self._end(now)
 
@@ -427,14 +437,17 @@ class Master:
     def tick(self, now: int) -> list[Effect]:
         """Publish windows that are due, split bundles that were parked for too long, repeat messages."""
         self.intake.expire(now)
-        if is_time(self._emission.at, now, self._emit_us):
+        is_held_over = is_time(self._hold_at, now, self.parameters.hold_us_max)
+        if is_held_over:
+            self.publication.is_unfinished = True
+        if is_held_over or is_time(self._emission.at, now, self._emit_us):
             self._emit(now)
         if is_time(self._read_at, now, self.parameters.read_us):
             self.publication.contents.read_on()  # one step of a large window; other work is done between the steps
             self._read_at = None
         self._out += self.watchers.tick(now)
         self.amendments.tick(now)
-        self._finish.tick(self.spec, now)
+        self.finish.tick(self.spec, now)
         if is_time(self._forget_at, now, self.roster.eviction.look_us):
             self._forget_at = now + self.roster.eviction.look_us
             self.roster.evict_silent(now)
@@ -449,9 +462,10 @@ class Master:
         """The next time at which `tick` has work."""
         times = [
             self._emission.at,
+            self._hold_at,
             self._read_at,
             self.amendments.deadline,
-            self._finish.deadline,
+            self.finish.deadline,
             self._forget_at,
             self.intake.parking.deadline,
             self.outbox.deadline(),

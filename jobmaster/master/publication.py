@@ -62,7 +62,8 @@ class Publication:
         self._unsettled = Unsettled()
         self._counts: dict[WindowKey, int] = {}
         self._pending: dict[WindowKey, Ready] = {}
-        self._held_since: dict[WindowKey, int] = {}
+        self.held_since: dict[WindowKey, int] = {}
+        """Windows that wait for missing workers, and since when; see `hold_us_max`."""
         self._partial: set[WindowKey] = set()
         self._at_rest: set[WindowKey] = set()
         """Windows of `_partial` whose coverage stays as it is for as long as `Progress.apart_from_watermarks` does."""
@@ -70,9 +71,12 @@ class Publication:
         self._forced: set[WindowKey] = set()
         self.has_ledgers = True
         """Whether every durable sink has reported its ledger."""
-        self._retire_delay = -(-parameters.transfer_us_max // (settings.newest.emit_us or parameters.emit_us))
-        """The number of emit intervals for which windows that a sink may lack are not retired."""
-        self._emitted_at = 0  # the log's index at the last emission
+        self._retire_wait_us = parameters.transfer_us_max
+        """For how much longer windows that a sink may lack are not retired, while the log makes progress."""
+        self._emitted_at = -1  # the log's index at the last emission
+        self._emitted_us: int | None = None
+        self.is_unfinished = False
+        """Whether the last emission left work, or something has changed that is in no entry."""
         self._final_until: Micros | None = None
         self._settled_us: Micros = BEFORE_ALL
         """No worker will report lines before this time; also known without lines, and for jobs without windows."""
@@ -145,7 +149,7 @@ class Publication:
         version, start = key
         self._unsettled.final(key)
         self._opened.pop(key, None)
-        self._held_since.pop(key, None)
+        self.held_since.pop(key, None)
         self._rests.pop(key, None)
         self._at_rest.discard(key)
         whole = published.passed == published.expected
@@ -211,8 +215,8 @@ class Publication:
         self.earlier.leave_out(is_past)
         for keys in (self._partial, self._at_rest, self._forced):
             keys.difference_update([key for key in keys if is_past(*key)])
-        for key in [key for key in self._held_since if is_past(*key)]:
-            del self._held_since[key]
+        for key in [key for key in self.held_since if is_past(*key)]:
+            del self.held_since[key]
 
     def _is_over(self, key: WindowKey) -> bool:
         """Whether a window will never be published again. A removed version may come back; its revisions then continue."""
@@ -256,8 +260,10 @@ class Publication:
 
     @property
     def has_work(self) -> bool:
-        """Whether the next emission may publish a window."""
-        return bool(self._unsettled) or bool(self._partial)
+        """Whether the next emission may publish a window: the log or a window has changed since the last one, or that one left
+        work; but see `held_since`."""
+        has_changed = self._unsettled.is_news or self.is_unfinished or self.state.index != self._emitted_at
+        return has_changed and (bool(self._unsettled) or bool(self._partial))
 
     def emit(
         self, now: int, has_majority: bool, finals_max: int, with_open: bool = True
@@ -268,10 +274,12 @@ class Publication:
         if progress.apart_from_watermarks != self._known_apart:
             self._known_apart = progress.apart_from_watermarks
             self._at_rest.clear()
-        # While the log makes no progress, reported ledgers wait too, so the delay must not run down.
+        # While the log makes no progress, reported ledgers wait too, so the wait must not run down.
+        since, self._emitted_us = self._emitted_us, now
         if self.state.index != self._emitted_at:
-            self._emitted_at = self.state.index
-            self._retire_delay -= 1
+            passed_us = self._parameters.emit_us if since is None else max(now - since, 0)
+            self._retire_wait_us -= min(passed_us, self._parameters.transfer_us_max // 4)
+        self._emitted_at, self._unsettled.is_news = self.state.index, False
         self.contents.look()
         due: list[Ready] = []
         opened: list[Ready] = []
@@ -281,6 +289,7 @@ class Publication:
                 if key in self._pending:
                     continue
                 if len(due) >= finals_max:
+                    self.is_unfinished = True
                     return self._keep_due(due), opened
                 ready = self._final(key, progress, now, has_majority)
                 if isinstance(ready, Ready):
@@ -293,6 +302,7 @@ class Publication:
                     and self.earlier.may_be_partial(key)
                 ):
                     opened += self._open(key, progress)
+        self.is_unfinished = self.contents.reading is not None or bool(self._rests)
         return self._keep_due(due), opened
 
     def _open(self, key: WindowKey, progress: Progress) -> list[Ready]:
@@ -379,11 +389,11 @@ class Publication:
             not self.earlier.may_be_partial(key) or not progress.has_majority(*self.state.covers(*key))
         )
         if is_waited_for or self._may_be_older(key):
-            self._held_since.pop(key, None)
+            self.held_since.pop(key, None)
             return False
         if progress.have_all_passed(*self.state.covers(*key)):
             return has_majority
-        since = self._held_since[key] = min(now, self._held_since.get(key, now))
+        since = self.held_since[key] = min(now, self.held_since.get(key, now))
         return now - since >= self._parameters.hold_us_max and has_majority
 
     def _may_be_older(self, key: WindowKey) -> bool:
@@ -509,7 +519,7 @@ class Publication:
             if starts and self.state.shape(version).pane_us:
                 bounds.append(max(min(starts), latest))
         bounds += [start for _, start in self._pending]
-        if self._retire_delay > 0:
+        if self._retire_wait_us > 0:
             bounds += [start for _, start in self._forced] if self.has_ledgers else [BEFORE_ALL]
         if self.state.positions.lane is not None:
             bounds.append(max(self.state.positions.lane.from_us, latest))

@@ -9,9 +9,11 @@ from elf.srt.messages.messages import Micros
 
 
 class Unsettled:
-    """The starts of such windows, by version. unfinal: not final in the log. changed: changed since they were last read."""
+    """The starts of such windows, by version. unfinal: not final in the log. changed: changed since they were last read.
+    is_news: one was added to `changed` since somebody cleared this."""
 
     def __init__(self) -> None:
+        self.is_news = False
         self.unfinal: dict[str, set[Micros]] = {}
         self.changed: dict[str, set[Micros]] = {}
 
@@ -25,17 +27,20 @@ class Unsettled:
 
     def touch(self, key: WindowKey, is_final: bool) -> None:
         """The window's lines changed."""
+        self.is_news = True
         self.changed[key[0]].add(key[1])
         if not is_final:
             self.unfinal[key[0]].add(key[1])
 
     def mark(self, key: WindowKey, has_changed: bool = True) -> None:
         """Record that the window has to be read; without `has_changed`, that it was read."""
+        self.is_news |= has_changed
         changed = self.changed.setdefault(key[0], set())
         (changed.add if has_changed else changed.discard)(key[1])
 
     def mark_unfinal(self) -> None:
         """Record that all windows that are not final have to be read."""
+        self.is_news = True
         for version, starts in self.unfinal.items():
             self.changed.setdefault(version, set()).update(starts)
 

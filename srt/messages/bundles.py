@@ -230,6 +230,11 @@ def wrongly_cut(bundle: Bundle, split: Split) -> bool:
     return of_other_schedule(bundle, split) or bundle.since_us > split.since_us
 
 
+def has_lines(spans: Mapping[Slot, Span]) -> bool:
+    """Whether any of them covers a line. O(spans)."""
+    return any(start < end for start, end, _ in spans.values())
+
+
 def in_log(contributions: Mapping[Slot, Span], positions: Mapping[Slot, Position]) -> bool:
     """Whether all that these spans cover is committed. `positions`: the committed ones of slots that did not fit. O(spans).
 

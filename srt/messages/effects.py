@@ -60,6 +60,9 @@ class Read(msgspec.Struct, frozen=True, gc=False):
 
     lane: 0 is the live one. Any other lane is a stretch to be read again: only the files in `ends`, each up to its end there and
     never past it (a position past the end counts as the end). Its spans carry the lane's number, and CLOSED at the end.
+
+    due_us: answer at the first beat at which the watermark has reached this, or sooner if rows take much memory; until then, or
+    until another Read of the job comes, gather rows. 0: answer at once. at_line: answer as soon as there is a line, too.
     """
 
     job: JobId
@@ -69,6 +72,8 @@ class Read(msgspec.Struct, frozen=True, gc=False):
     since_us: int
     lane: int = 0
     ends: dict[Slot, int] = msgspec.field(default_factory=dict)
+    due_us: int = 0
+    at_line: bool = False
 
 
 class Notice(msgspec.Struct, frozen=True, gc=False):

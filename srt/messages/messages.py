@@ -277,7 +277,7 @@ class TreeJoin(Message, frozen=True, array_like=True, gc=False):
 class Adopt(Message, frozen=True, array_like=True, gc=False):
     """`path`: the parent, its parent, … as far as known. `ballot`: the master's, as far as the parent knows. `rooted`: the path
     ends in the root (otherwise in a node that searches for a parent itself). `total`: nodes in the whole tree, as the root
-    counts."""
+    counts. watched: somebody reads the job's open windows, as far as the parent knows."""
 
     job: JobId
     attempt: Count
@@ -285,6 +285,7 @@ class Adopt(Message, frozen=True, array_like=True, gc=False):
     ballot: Ballot = NO_BALLOT
     rooted: bool = True
     total: Count = 0
+    watched: bool = True
 
 
 class Path(Message, frozen=True, array_like=True, gc=False):
@@ -295,6 +296,7 @@ class Path(Message, frozen=True, array_like=True, gc=False):
     ballot: Ballot = NO_BALLOT
     rooted: bool = True
     total: Count = 0
+    watched: bool = True
 
 
 class Refuse(Message, frozen=True, array_like=True, gc=False):

@@ -4,6 +4,26 @@ Spans are in microseconds, sizes in bytes. The defaults suit a datacenter: round
 that every choice of values must keep are rules of `check`. Comments state the cost of the default values;
 tests/srt/messages/test_parameters.py checks their arithmetic.
 
+**With a slow beat.** A job whose open windows nobody reads is cut when a window closes, and after unsent_us_max, not at every
+flush_us (`elf.srt.tree.cadence`). What bounds the silence of a worker must outlast that:
+
+    rule                  | with cuts 20 s apart
+    ----------------------+--------------------------------------------------------------------------------------------------
+    hold_us_max           | a worker that is behind reports after 20 s, and again if that bundle is lost: 60 s is thrice that, and
+                          | where it is shorter, so is this (`Parameters.unsent_us`)
+    forget_us             | a live worker's watermark moves every 20 s: a day is 4,320 times that; twice at least, likewise
+    lagging_us            | from the watermark to the clock at a cut: a cut late does not make the watermark of that cut old
+    idle_grace_us         | files are read and folders scanned at every flush_us, so an idle source is noticed as soon as before
+    readings of a source  | expire without a read for 10 s (`ABSENT_S`); each has a turn in 5 s: 25 beats of 200 ms, 5 of 1 s
+    park_us, and the time | from when a bundle is there or has left: 2 s, and 8 s; without a bundle nothing is overdue
+    of an overdue Commit  |
+    kept_bytes_max        | a cut comes before 20 s have passed if rows take a frame (`UNSENT_BYTES`, 512 KiB), a sixteenth of it
+    retirement            | waits for transfer_us_max in which the log makes progress (24 emissions before); where emissions are
+                          | rare, each counts a quarter of it at most: after 4 of them, so up to 80 s, not 6
+    a clock set back      | a watermark never falls, so no window closes before the clock is there again; what is logged meanwhile
+                          | is late, and is cut after 20 s as late lines are
+    watchers              | renew every emit_us on their own: their expiry does not depend on cuts
+
 Not here, but as constants beside the structure that they bound: multiples of these values (numbers of doublings, of retries, of
 missed rounds); counts and sizes that no deployment has a reason to change; and, in seconds, the timeouts of sockets and hosts,
 which no core sees.
@@ -26,6 +46,9 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
 
     # Between cuts of a worker. Four levels of combining and the log take 220 ms more, so windows are well under a second old.
     flush_us: int = 200 * MS
+    # How long lines of a job may wait in a source while nobody reads its open windows and no window closes. So much is read again
+    # after a crash. `unsent_us` is what holds.
+    unsent_us_max: int = 20 * SECOND
     # How long a reducer waits for its other children after the first one's bundle: this time for each level below it, but never
     # longer than nine tenths of a flush. That suffices for four levels, of 65,536 nodes.
     combine_us_max: int = 45 * MS
@@ -176,6 +199,12 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
     # The longest such wait, 12 attempts an hour. A job that has run for this time without a failure has recovered.
     seat_retry_us_max: int = 300 * SECOND
 
+    @property
+    def unsent_us(self) -> int:
+        """unsent_us_max, or less where a mesh waits less for missing workers or forgets them sooner, so that nobody takes a quiet
+        worker for such a one. A flush at least."""
+        return max(self.flush_us, min(self.unsent_us_max, self.hold_us_max // 3, self.forget_us // 2))
+
     def within(self, memory_max: int) -> Parameters:
         """For a node with that memory cap: each of these bounds is at most a fraction of it, but never less than two frames."""
 
@@ -202,6 +231,7 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
     def _rules_of_time(self) -> tuple[tuple[bool, str], ...]:
         return (
             (self.combine_us_max < self.flush_us, "combine_us_max must stay below flush_us"),
+            (self.flush_us < self.unsent_us_max, "unsent_us_max must exceed flush_us"),
             (self.append_us < self.flush_us, "append_us must stay below flush_us"),
             (self.read_us <= self.emit_us, "read_us must not exceed emit_us"),
             (

@@ -22,15 +22,27 @@ def depth_max(total: int, children_max: int) -> int:
 
 class Place:
     """Public attributes, to be read only: `path` (parent, its parent, …; empty without a parent), `rooted` (the path ends in the
-    root), `total` (nodes of the tree, as the root counts), `ballot` (the highest one known)."""
+    root), `total` (nodes of the tree, as the root counts), `ballot` (the highest one known), `watched` (whether somebody reads
+    open windows)."""
 
-    __slots__ = ("_announcement", "_children_max", "_job", "_me", "ballot", "path", "rooted", "total")
+    __slots__ = (
+        "_announcement",
+        "_children_max",
+        "_job",
+        "_me",
+        "ballot",
+        "path",
+        "rooted",
+        "total",
+        "watched",
+    )
 
     def __init__(self, job: JobId, me: NodeId, children_max: int) -> None:
         self._job, self._me, self._children_max = job, me, children_max
         self.path: tuple[NodeId, ...] = ()
         self.rooted = False
         self.total = 0
+        self.watched = True
         self.ballot: Ballot = NO_BALLOT
         self._announcement: Path | None = None
 
@@ -53,11 +65,11 @@ class Place:
 
     def follow(self, message: Adopt | Path) -> bool:
         """Take over what the parent announces. Returns whether to announce the change to the children at once."""
-        before = self.path, self.rooted, self.ballot, self.depth_max
+        before = self.path, self.rooted, self.ballot, self.depth_max, self.watched
         self.path, self.rooted, self.total = message.path, message.rooted, message.total
-        self.ballot = max(self.ballot, message.ballot)
+        self.ballot, self.watched = max(self.ballot, message.ballot), message.watched
         self._announcement = None
-        return before != (self.path, self.rooted, self.ballot, self.depth_max)
+        return before != (self.path, self.rooted, self.ballot, self.depth_max, self.watched)
 
     def detach(self, *, is_root: bool = False) -> None:
         """The seat has no parent, or none that has announced its path yet."""
@@ -68,6 +80,13 @@ class Place:
         before = self.depth_max
         self.total, self._announcement = total, None
         return before != self.depth_max
+
+    def watch(self, watched: bool) -> bool:
+        """At the root: whether somebody reads open windows. Returns whether that is new."""
+        if watched == self.watched:
+            return False
+        self.watched, self._announcement = watched, None
+        return True
 
     def raise_ballot(self, ballot: Ballot) -> bool:
         """Take over a ballot if it is higher than the known one. Returns whether it is."""
@@ -80,7 +99,7 @@ class Place:
         """The Path for the children."""
         if self._announcement is None:
             path = (self._me, *self.path)
-            self._announcement = Path(self._job, path, self.ballot, self.rooted, self.total)
+            self._announcement = Path(self._job, path, self.ballot, self.rooted, self.total, self.watched)
         return self._announcement
 
     # Depth.

@@ -180,6 +180,11 @@ class TreeSeat:
         self._due.set_clock(now)
         return self._announce(now) if self.place.raise_ballot(ballot) else []
 
+    def watch(self, watched: bool, now: int) -> list[Effect]:
+        """The master, at the root, knows whether somebody reads open windows: announce a change at once."""
+        self._due.set_clock(now)
+        return self._announce(now) if self.is_root and self.place.watch(watched) else []
+
     def heard(self, source: NodeId, now: int) -> None:
         """Another message of this job came from that node: a sign of life as well."""
         if source == self.parent:
@@ -240,7 +245,7 @@ class TreeSeat:
             self._due.path = now + self._parameters.path_us
         self._resized(now)
         down = self.place.announcement()
-        adopt = Adopt(self.job, join.attempt, down.path, down.ballot, down.rooted, down.total)
+        adopt = Adopt(self.job, join.attempt, down.path, down.ballot, down.rooted, down.total, down.watched)
         return [Post(join.child, adopt)]
 
     def _forget_child(self, node: NodeId, now: int) -> None:

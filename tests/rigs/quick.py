@@ -9,6 +9,7 @@ QUICK = Parameters(
     emit_us=400 * MS,
     park_us=1_700 * MS,
     hold_us_max=4 * SECOND,
+    unsent_us_max=1_300 * MS,
     link_dead_us=2 * SECOND,
     suspect_us=1 * SECOND,
     parent_timeout_us=2_500 * MS,

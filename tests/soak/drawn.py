@@ -49,6 +49,7 @@ from elf.srt.messages.ids import NodeId, closeness, job_id, node_id
 from elf.srt.messages.parameters import Parameters
 from tests.rigs.quick import QUICK
 from tests.soak.tuned import tuned
+from tests.soak.visited import visited
 
 KEPT_BELOW = 1_000_000
 """Seeds that tests name are below this. What was added since they were chosen is drawn for others only."""
@@ -63,7 +64,7 @@ def random_scenario(seed: int) -> Scenario:
     plain = _in_pieces(_Doubles(_Bugs(plain).scenario()).scenario())
     plain = _Sides(_Rejected(_Beside(plain).scenario()).scenario()).scenario()
     plain = _stopped(_Operators(plain).scenario())
-    return plain if seed < KEPT_BELOW else tuned(plain)
+    return plain if seed < KEPT_BELOW else visited(tuned(plain))
 
 
 def in_order(faults: Iterable[AnyFault]) -> tuple[AnyFault, ...]:

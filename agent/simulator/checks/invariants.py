@@ -100,6 +100,14 @@ class Invariants:
             or self._schedule_unrest(job, masters[0].node.seats[job])
         )
 
+    def misheard(self, job: JobId, is_watched: bool) -> str:
+        """Which node of the job's tree does not know whether somebody reads open windows; "" if all do."""
+        for actor in self._world.actors.values():
+            seat = actor.node.seats.get(job) if actor.node is not None else None
+            if seat is not None and seat.tree.present and seat.tree.place.watched != is_watched:
+                return f"job {short(job)}: {actor.name} believes that it is {'not ' * is_watched}watched"
+        return ""
+
     def remains(self, job: JobId) -> str:
         """What a job that has ended left at a node; "" if nothing."""
         for actor in self._world.actors.values():

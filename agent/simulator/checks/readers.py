@@ -125,6 +125,10 @@ class Readers:
             for again_us in each.plan.again_us:
                 world.at(again_us, partial(self._hang_up, each))
 
+    def wants_open(self, job: JobId) -> bool:
+        """Whether a reader watches that job from now on, for all times."""
+        return any(self._jobs[each.plan.job] == job and not each.plan.until_us for each in self._watching)
+
     def observe(self, now_us: int, what: str, who: Actor | None, about: Any) -> None:
         """Compare a window that a sink took with those that readers received. Raises Violation."""
         if what == "put":
@@ -154,6 +158,9 @@ class Readers:
 
     def _look(self, each: _Watching) -> None:
         watcher, host, world = each.watcher, each.host, self._world
+        if each.plan.until_us and world.now_us >= each.plan.until_us:
+            each.watcher = None
+            return
         if watcher is None or host is None or host.node is None or host.life != each.life:
             each.watcher = None
             world.at(world.now_us + AWAY_US, partial(self._connect, each))

@@ -255,17 +255,20 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reader(msgspec.Struct, frozen=True, kw_only=True):
-    """A reader that watches a job from `from_us` on, first at that host; it reconnects, to another one, at `again_us`."""
+    """A reader that watches a job from `from_us` on, first at that host; it reconnects, to another one, at `again_us`, and goes
+    at `until_us`; 0: never."""
 
     host: int
     job: int
     from_us: int
     again_us: tuple[int, ...] = ()
+    until_us: int = 0
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     """All that a simulation depends on. hosts: initial ones; others join by a fault. skews: of the hosts' clocks, in turn. older:
-    hosts whose agents know no parameters of queries, so that they cannot decode any version but the first."""
+    hosts whose agents know no parameters of queries, so that they cannot decode any version but the first. finals_only: sinks
+    take no open windows, so that only readers want them."""
 
     seed: int
     hosts: int
@@ -281,6 +284,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     sinks: int = 1
     readers: tuple[Reader, ...] = ()
     older: tuple[int, ...] = ()
+    finals_only: bool = False
 
     def encode(self) -> bytes:
         """As JSON, to be kept in a file."""

@@ -15,9 +15,11 @@ from typing import Literal
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from elf.agent.simulator.world.rows import RowMaker
+from elf.jobmaster.log.schedule import AFTER_ALL
 from elf.srt.messages.effects import Read
 from elf.srt.messages.events import Cut
 from elf.srt.messages.ids import JobId, NodeId
@@ -252,6 +254,30 @@ class VirtualSource:
             self._unread_since(now_us, clock_us) is not None,
             max((int(event.max()) for event, *_ in taken.lines), default=0),
         )
+
+    def next_line_us(self, read: Read, now_us: int) -> int:
+        """When there is a line past the positions of a `Read`: now, or later; `AFTER_ALL` if never. O(files)."""
+        times = [AFTER_ALL]
+        for file in self.files:
+            at = read.positions.get((self.worker, file.identity, 0))
+            is_over = at is not None and at.closed and not self.has_more(file, at, now_us)
+            first = file.low(read.since_us) if at is None else at.offset // LINE_BYTES
+            if not is_over and first < len(file.written_us) and (file.gone_us or AFTER_ALL) > now_us:
+                times.append(max(int(file.written_us[first]), now_us))
+        return min(times)
+
+    def is_due(self, read: Read, now_us: int, clock_us: int, schedule: Schedule, rows: RowMakers) -> bool:
+        """Whether the answer to a `Read` has reached `due_us`, or has more than lines to report. Only notes of files stay."""
+        reading = self._readings.get(read.job)
+        if reading is not None:
+            self._readings[read.job] = replace(
+                reading, places=dict(reading.places), lacks=list(reading.lacks)
+            )
+        cut = self.read(read, now_us, clock_us, schedule, rows)
+        self._readings.pop(read.job, None)
+        if reading is not None:
+            self._readings[read.job] = reading
+        return cut.watermark_us >= read.due_us or not cut.caught_up or bool(cut.gaps) or cut.is_blind
 
     def _promise(
         self, read: Read, taken: _Taken, clocks: tuple[int, int], caught_up: bool, panes: Sequence[int]

@@ -27,7 +27,7 @@ from elf.jobmaster.delivery.ledger import Ledger, above_all
 from elf.jobmaster.directory.directory import Directory
 from elf.jobmaster.directory.job_spec import JobSpec
 from elf.jobmaster.log.log_codec import LOG
-from elf.jobmaster.log.schedule import plan_of
+from elf.jobmaster.log.schedule import AFTER_ALL, plan_of
 from elf.jobmaster.plan.features import lacking, needed
 from elf.srt.codec.wire import decode, encode
 from elf.srt.link.rights import check_datagram
@@ -476,6 +476,23 @@ class World(Places):
         if worker is None or not worker.schedule:  # the seat has failed, or was replaced, since
             return
         clock = self.now_us + actor.clock_us
+        if read.due_us and not worker.awaits(read.request):
+            return
+        if read.at_line:
+            line_us = actor.source.next_line_us(read, self.now_us)
+            if line_us > self.now_us:
+                if line_us <= self.now_us + self.parameters.flush_us:  # else there is another Read before
+                    self._push(line_us, self._cut, actor, wanted)
+                return
+        elif read.due_us and (
+            clock < read.due_us
+            or not actor.source.is_due(read, self.now_us, clock, worker.schedule, self._row_maker)
+        ):
+            if read.due_us < AFTER_ALL:  # else it waits for another Read
+                beat = self.parameters.flush_us
+                next_us = (max(clock, read.due_us - 1) // beat + 1) * beat - actor.clock_us
+                self._push(next_us, self._cut, actor, wanted)
+            return
         if unknown := [name for line in worker.schedule for name in _unknown(actor, line)]:
             error = PeerError(f"{actor.name} does not know {unknown[0]}")
             self._perform(actor, actor.node.read_failed(read.job, error, clock))

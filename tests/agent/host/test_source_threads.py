@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,10 +11,17 @@ from typing import Any
 import pytest
 
 from elf.agent.config.config import load
+from elf.agent.host.job_costs import JobCosts
 from elf.agent.host.source_threads import SourceThreads
 from elf.cbt.budget import Budget
+from elf.jobmaster.log.schedule import AFTER_ALL
 from elf.srt.messages.effects import Read
+from elf.srt.messages.events import Cut
 from elf.srt.messages.ids import node_id
+from elf.srt.messages.messages import Position
+from tests.rigs.mesh_log_rig import line_of, plan_of
+
+LINE = b'10.0.0.1 - - [14/Nov/2023:22:13:20 +0000] "GET / HTTP/1.1" 200 1 "-" "-"\n'
 
 
 @pytest.mark.parametrize("is_lost", [False, True])
@@ -35,6 +43,52 @@ def test_files_of_an_agent_whose_records_were_deleted_are_not_from_before_it(
         threads.open(config, node_id(b"me"), budget, 5_000_000, opened, is_lost=is_lost)
         (source,) = threads.sources.values()
         assert [first.size for first in source._files.notes.firsts] == [100] * (not is_lost)
+
+
+def test_an_awaited_line_is_cut_when_it_is_written(tmp_path: Path) -> None:
+    log = tmp_path / "access.log"
+    log.write_bytes(LINE)
+    path = tmp_path / "elf.toml"
+    path.write_text(
+        '[agent]\nname = "web"\nstate_dir = "state"\nlisten = "127.0.0.1:0"\nsecurity = "none"\n'
+        '[[source]]\nname = "access"\npath = "access.log"\nformat = "combined"\nstart = "beginning"\n'
+    )
+    (tmp_path / "state").mkdir()
+    me, cuts = node_id(b"me"), asyncio.Queue[Cut]()
+    seat = SimpleNamespace(
+        spec=SimpleNamespace(source="access"),
+        worker=SimpleNamespace(schedule=(line_of(plan_of(), 1, 0),), awaits=lambda request: True),
+    )
+
+    def cut(cut: Cut, now_us: int) -> tuple[()]:
+        cuts.put_nowait(cut)
+        return ()
+
+    async def follow() -> list[int]:
+        with ExitStack() as opened:
+            budget: Any = Budget(64 << 20, tmp_path, lambda: 0, 0)
+            opened.callback(budget.close)
+            threads.open(load(path, environ={}), me, budget, 5_000_000, opened, is_lost=False)
+            threads.read(Read(b"job", 1, 1, {}, 0))
+            spans = (await cuts.get()).spans
+            positions = {slot: Position(end) for slot, (_, end, _) in spans.items()}
+            threads.read(Read(b"job", 2, 1, positions, 0, due_us=AFTER_ALL, at_line=True))
+            with log.open("ab") as file:
+                file.write(LINE)
+            spans |= (await cuts.get()).spans
+            assert not threads._listening
+            return [end - start for start, end, _ in spans.values()]
+
+    host: Any = SimpleNamespace(
+        is_over=False,
+        node=SimpleNamespace(seats={b"job": seat}, cut=cut),
+        costs=JobCosts(),
+        notices=print,
+        perform=list,
+        clock_us=lambda: 1_700_000_000_000_000,
+    )
+    threads = SourceThreads(host, None)
+    assert asyncio.run(follow()) == [len(LINE)]
 
 
 @pytest.mark.parametrize("worker", [None, SimpleNamespace(schedule=())])

@@ -12,6 +12,7 @@ from elf.srt.messages.messages import (
     CLOSED,
     FIRST,
     GAP,
+    NO_BALLOT,
     NO_WATERMARK,
     Bundle,
     Commit,
@@ -130,6 +131,36 @@ def test_cuts_fall_on_multiples_of_the_interval() -> None:
     second = bench.flush({F: (50, 60, 0)})
     assert second.id == (ME, 1, 3)
     assert bench.worker.deadline == T + 2 * P.flush_us
+
+
+def test_the_first_line_after_a_pause_is_cut_at_once_and_then_at_the_beat() -> None:
+    bench, _ = following()
+    assert bench.quiet(), "there were lines"
+    bench.flush({F: (50, 50, 0)})
+    assert bench.read is not None
+    assert bench.read.at_line
+    now = T + P.flush_us + P.flush_us // 3
+    bench.cut({F: (50, 60, 0)}, now)
+    assert bench.quiet()
+    assert bench.worker.deadline == T + 2 * P.flush_us
+    bench.flush({F: (60, 60, 0)})
+    assert bench.quiet(), "no pause yet"
+    bench.flush({F: (60, 60, 0)})
+    bench.cut({F: (60, 60, 0)}, T + 3 * P.flush_us + 1)
+    assert bench.quiet(), "two cuts in a beat at most"
+    bench.worker.hear(True, NO_BALLOT, 3, T)
+    bench.flush({F: (60, 70, 0)})
+    bench.flush({F: (70, 70, 0)})
+    bench.flush({F: (70, 70, 0)})
+    assert bench.quiet(), "of three workers: a pause is three beats"
+    bench.flush({F: (70, 70, 0)})
+    awaited = bench.read
+    assert bench.worker.deadline == T + 8 * P.flush_us
+    bench.tick(T + 8 * P.flush_us)
+    assert awaited is not None
+    assert bench.read is not None
+    assert bench.read != awaited
+    assert not bench.read.at_line
 
 
 def test_a_backlog_is_read_on_sooner() -> None:

@@ -20,6 +20,7 @@ from elf.agent.simulator.scenario.scenario import Scenario, Stop
 from tests.soak.census import RARE, WAYS, counted
 from tests.soak.drawn import random_scenario
 from tests.soak.kept import KEPT, whole, with_one_job
+from tests.soak.visited import visited
 
 pytestmark = pytest.mark.slow
 
@@ -34,6 +35,8 @@ LEAST, LEAST_RARE = 4, 1
 WATCHED = (165, 281, 304, 336)
 """Seeds in which every core of a node is checked after each of its events: seven times as slow. They go every way but two rare
 ones."""
+UNREAD = (100, 102, 103, 104, 106, 107)
+"""Seeds in which sinks take final windows only and readers come and go: workers cut slowly under the same faults."""
 
 
 @pytest.fixture(scope="session")
@@ -69,6 +72,11 @@ def test_mixed_faults(seed: int, census: Path) -> None:
     runs = list(census.glob("*.json"))
     if len(runs) == len(SEEDS):
         check_ways(runs)
+
+
+@pytest.mark.parametrize("seed", UNREAD)
+def test_mixed_faults_while_hardly_anybody_reads(seed: int) -> None:
+    check(visited(random_scenario(seed), share=1))
 
 
 @pytest.mark.parametrize("seed", WATCHED)

@@ -15,6 +15,8 @@ from elf.agent.formats.batch import Batch
 from elf.agent.work import log_files, rescan
 from elf.agent.work.job_rows import Before, JobRows
 from elf.agent.work.rescan import open_known
+from elf.jobmaster.log.schedule import AFTER_ALL
+from elf.srt.messages.effects import Read
 from elf.srt.messages.messages import Position
 from tests.rigs.mesh_log_rig import SECOND, START_S, Job, Log, Server, check_exact, line_of, plan_of, time_of
 
@@ -49,6 +51,21 @@ def test_the_sum_of_all_cuts_is_one_pass(server: Server, log: Log) -> None:
         log.now_s += 0.2
     job.settle()
     check_exact(job, server.files)
+
+
+def test_an_awaited_line_is_answered_when_there_is_one(server: Server, log: Log) -> None:
+    job = Job(log, ONE)
+    server.write(30)
+    server.finish_line()
+    job.read()
+    awaiting = Read(job.id, job.request + 1, 1, dict(job.at), 0, due_us=AFTER_ALL, at_line=True)
+    about = ONE, (server.now_s + 3) * SECOND, log.now_s
+    assert log.source.read_if_due(awaiting, *about) is None
+    server.write(1)
+    server.finish_line()
+    cut = log.source.read_if_due(awaiting, *about)
+    assert cut is not None
+    assert [end - start for start, end, _ in cut.spans.values()] == [len(server.files[0][-1]) + 1]
 
 
 def test_three_jobs_cost_one_scan(server: Server, log: Log) -> None:

@@ -55,6 +55,21 @@ def rough(seed: int) -> s.Scenario:
     return mesh(seed, faults, weather=weather, hosts=8)
 
 
+def visited(seed: int) -> s.Scenario:
+    """Sinks take final windows only; readers come and go throughout, and the last one goes."""
+    rng = Random(seed)
+    spans = [(at, at + rng.randint(50 * MS, 3 * SECOND)) for at in range(s.CALM_US, TROUBLE_US, 1_700 * MS)]
+    readers = tuple(s.Reader(host=rng.randrange(6), job=0, from_us=at, until_us=until) for at, until in spans)
+    return mesh(seed, [], finals_only=True, readers=readers, traffic=Traffic(lines_per_s=20.0, keys=5))
+
+
+def stayed(seed: int) -> s.Scenario:
+    """The same, and one reader stays."""
+    plain = visited(seed)
+    stays = s.Reader(host=2, job=0, from_us=8 * SECOND)
+    return msgspec.structs.replace(plain, readers=(*plain.readers, stays))
+
+
 def mixed(seed: int) -> s.Scenario:
     """The host that serves the job, and another one, are too old for the version that comes."""
     order = sorted(range(6), key=lambda host: closeness(job_id("job0"), node_id(f"web{host}".encode())))

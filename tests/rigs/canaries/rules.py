@@ -21,6 +21,7 @@ from elf.agent.simulator.world.sources import VirtualSource
 from elf.cbt import other
 from elf.jobmaster.delivery.ledger import Ledger
 from elf.jobmaster.delivery.outbox import Outbox
+from elf.jobmaster.delivery.watchers import Watchers
 from elf.jobmaster.directory.directory import Directory
 from elf.jobmaster.directory.job_items import JobItems
 from elf.jobmaster.log.answers import Answers
@@ -46,6 +47,7 @@ from elf.srt.messages.messages import (
     Commit,
     Resend,
 )
+from elf.srt.tree.place import Place
 from elf.srt.tree.reduce import Reducer
 from tests.rigs.canaries import jobs, meshes
 from tests.rigs.canaries.breaks import (
@@ -72,6 +74,7 @@ from tests.rigs.canaries.breaks import (
     raised,
     watermarks_of_all,
 )
+from tests.rigs.canaries.interest import deaf, outliving, unannounced, voiding
 
 
 class Canary(NamedTuple):
@@ -122,7 +125,7 @@ CANARIES = (
         "2: watermarks count only inside accepted contributions",
         "those of bundles that were not accepted count, too",
         *(Intake, "_judge", watermarks_of_all),
-        *(meshes.takeovers, range(3, 4)),
+        *(meshes.takeovers, range(8, 9)),
     ),
     Canary(
         "2: a promise for times in which no line was parsed is a gap",
@@ -236,13 +239,13 @@ CANARIES = (
         "8: agents that may still come are waited for, for windows that were final before a rebuild",
         "only as long as for other windows",
         *(Progress, "is_settled", always(True)),
-        *(meshes.late_comers, range(19, 20)),
+        *(meshes.late_comers, range(23, 24)),
     ),
     Canary(
         "Roster: a node accepts a new job only from a node that holds adverts of the same agents",
         "from any node",
         *(Directory, "_acceptable", lambda self, message: message.items),
-        *(meshes.unknown_sender, range(20, 21)),
+        *(meshes.unknown_sender, range(30, 31)),
     ),
     Canary(
         "10: a closed file continues where it was closed",
@@ -284,7 +287,7 @@ CANARIES = (
         "Windows: revisions are compared in order",
         "they count without the ballot",
         *(Publication, "next_revision", count_only),
-        *(meshes.takeovers, range(4, 5)),
+        *(meshes.takeovers, range(6, 7)),
     ),
     Canary(
         "Windows: revisions are compared in order",
@@ -399,6 +402,30 @@ CANARIES = (
         "the links are reset",
         *(SeatedNode, "_announce_away", hung_up),
         *(meshes.bugs, range(1, 2)),
+    ),
+    Canary(
+        "Interest: what the root knows is announced at once, and again",
+        "the announcement that is kept goes out",
+        *(Place, "watch", unannounced),
+        *(meshes.visited, range(1)),
+    ),
+    Canary(
+        "Interest: what a parent announces holds for its child, and for those below",
+        "it is lost when it begins",
+        *(Place, "follow", deaf),
+        *(meshes.stayed, range(1)),
+    ),
+    Canary(
+        "Interest: it ends with the last watcher",
+        "it outlives it",
+        *(Watchers, "_forget", outliving),
+        *(meshes.visited, range(1)),
+    ),
+    Canary(
+        "Interest: a change of the beat leaves the reading as it is",
+        "it voids it, and the window that closes meanwhile",
+        *(DeltaWorker, "_hurry", voiding),
+        *(meshes.visited, range(1)),
     ),
     Canary(
         "Seats: nothing of a call that raised is performed",

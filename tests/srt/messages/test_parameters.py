@@ -20,10 +20,18 @@ def test_what_is_used_keeps_the_rules(parameters: Parameters) -> None:
     parameters.check()
 
 
+def test_nobody_takes_a_quiet_worker_for_a_missing_one() -> None:
+    assert P.unsent_us == P.unsent_us_max == 20 * SECOND
+    assert Parameters(hold_us_max=15 * SECOND).unsent_us == 5 * SECOND
+    assert Parameters(forget_us=10 * SECOND).unsent_us == 5 * SECOND
+    assert Parameters(hold_us_max=500 * MS).unsent_us == P.flush_us
+
+
 @pytest.mark.parametrize(
     ("broken", "text"),
     [
         (Parameters(combine_us_max=200 * MS), "combine_us_max must stay below flush_us"),
+        (Parameters(unsent_us_max=200 * MS), "unsent_us_max must exceed flush_us"),
         (Parameters(append_us=200 * MS), "append_us must stay below flush_us"),
         (Parameters(read_us=251 * MS), "read_us must not exceed emit_us"),
         (Parameters(acknowledge_us=400 * MS), "acknowledge_us must stay below retransmit_us_min"),
