@@ -3,7 +3,7 @@
     python benchmarks/memory.py [--smoke] [--only flood,soak] [--seconds N] [--paths N]
 
 flood: one agent with `memory_max` of 64 MiB whose log names a path per line, then kill -9 and a start: what it has at most. soak:
-three agents with three jobs at 60 lines a second each, for `--seconds` (1,900 in the report); a line of
+three agents with three jobs at 60 lines a second each, for `--seconds`; a line of
 the table each minute, by `elf mesh status`. Ends with 1 where an agent held more than its bare process and its cap.
 """
 
