@@ -24,7 +24,7 @@ lint: $(VENV)/.ready
 	$(BIN)/python tests/rooms.py
 	$(BIN)/mypy
 
-# On all cores; whatever needs Spark shares one process, and so one session.
+# On all cores, with one process more than these; whatever needs Spark shares one process, and so one session.
 check: $(VENV)/.ready
 	$(BIN)/python -m pytest -q -n auto --dist loadgroup
 

@@ -49,6 +49,13 @@ def pytest_configure(config: pytest.Config) -> None:
     sys.addaudithook(refuse)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """The processes of `-n auto`: one for each core, and one more where tests start agents and programs, which mostly wait."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return cores if "not process" in config.getoption("markexpr") else cores + 1
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks by folder and fixture, and groups of tests that share one process of xdist. Large groups start first.
