@@ -99,8 +99,8 @@ class MeshSource:
         self._worker, self._budget = worker, budget
         self._idle_grace_us, self._grace_s = idle_grace_us, grace_s
         cap = budget.cap_bytes
-        block_bytes = min(block_bytes, max(cap // bounds.BLOCK_DIVISOR, line_max + 1))
-        self._line_max, self._block_bytes = line_max, block_bytes
+        self._line_max = line_max
+        self._block_bytes = min(block_bytes, max(cap // bounds.BLOCK_DIVISOR, line_max + 1))
         self._memory_max = cap // bounds.BUDGET_DIVISOR
         self._cut_bytes = min(cut_bytes, cap // bounds.CUT_DIVISOR)
         self.nbytes = 0
@@ -117,12 +117,11 @@ class MeshSource:
             state_dir,
             self._pending_notices.append,
             line_max=line_max,
-            block_bytes=block_bytes,
+            block_bytes=self._block_bytes,
             grace_s=grace_s,
             start=start,
         )
-        self._source = self._files.source
-        self.fileno = self._source.fileno
+        self._source, self.fileno = self._files.source, self._files.source.fileno
         self.formats = FormatChoice(
             format,
             self._pending_notices.append,
@@ -143,8 +142,7 @@ class MeshSource:
         self._parse_health = ParseHealth()
         self._reject: Reject | None = None
         self._lost_bytes, self._is_state_lost = 0, False
-        self._spent = Spent()
-        self._lock = Lock()
+        self._spent, self._lock = Spent(), Lock()
 
     def read(self, read: Read, schedule: Schedule, clock_us: Micros, now_s: float) -> Cut:
         """Answer a `Read`, due or not. Takes at most some tens of milliseconds; may be called in a thread, one call at a time.

@@ -218,7 +218,20 @@ def _with_lines(spec: JobSpec, known: KnownSchedule | None) -> tuple[Change, ...
             is_again = is_signed_again(changes[at])  # its line is the one before
             line = lines[-1] if is_again else lines.pop()
             changes[at] = replace(changes[at], from_us=line.from_us or changes[at].from_us)
-    return tuple(changes)
+    states = [_state(tuple(changes), at, len(changes)) for at in range(len(changes))]
+    return tuple(
+        replace(change, from_us=0) if state == "replaced" and _has_lost_its_line(change, known) else change
+        for change, state in zip(changes, states, strict=True)
+    )
+
+
+def _has_lost_its_line(change: Change, known: KnownSchedule | None) -> bool:
+    """Whether the change's control line was announced, and a later log does not have it: after a partition, the log that went on
+    began before that line, and a newer change took its place."""
+    if known is None or change.mode == "start" or is_signed_again(change) or change.number > known.number:
+        return False
+    lines = {(line.version, line.from_us) for line in known.lines}
+    return change.from_us >= known.lines[0].from_us and (change.version, change.from_us) not in lines
 
 
 def is_signed_again(change: Change) -> bool:

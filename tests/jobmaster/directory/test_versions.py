@@ -289,6 +289,21 @@ def test_what_left_no_result_is_superseded() -> None:
     ]
 
 
+def test_a_line_that_the_log_of_a_later_term_does_not_have_is_superseded() -> None:
+    """A master of the other side of a partition took the newest change only."""
+    job = changed(spec(), B, "split", T0 + 5, None)
+    job = changed(job, C, "split", T0 + 9, known(8, (A, 0), (B, T0 + 5)))
+    whole = [("A", T0, "replaced"), ("B", T0 + 5, "replaced"), ("C", T0 + 9, "in force")]
+    assert states(job, known(9, (A, 0), (B, T0 + 5), (C, T0 + 9))) == whole
+    lost = [whole[0], ("B", None, "superseded"), whole[2]]
+    assert states(job, known(9, (A, 0), (C, T0 + 9))) == lost
+    later = changed(job, A, "split", T0 + HOUR, known(9, (A, 0), (C, T0 + 9)))
+    after = [*lost[:2], ("C", T0 + 9, "replaced"), ("A", T0 + HOUR, "in force")]
+    assert states(later, known(10, (C, T0 + 9), (A, T0 + HOUR))) == after, (
+        "retention has passed the lines before"
+    )
+
+
 def test_the_schedule_of_an_earlier_life_of_the_job_does_not_count() -> None:
     assert states(spec(), known(6, (A, 0), (B, T0 - 9))) == [("A", T0, "in force")]
 
