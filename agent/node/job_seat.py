@@ -524,6 +524,7 @@ class JobSeat:
             stores_states=self._stores_states,
             known_schedule=self._held.schedule(),
             losses=lambda: self.succession.losses,
+            left=lambda: self.succession.left,
             unshared=self._unshared,
             handed_on=has_served and is_gone and not self._served_on,
             signer=self._held.signer,

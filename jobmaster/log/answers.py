@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from elf.jobmaster.log.job_log import JobLog, Rank, rank
+from elf.jobmaster.log.job_log import NO_MAJORITY, JobLog, Majority, Rank, rank
 from elf.srt.messages.ids import NodeId
-from elf.srt.messages.messages import NO_BALLOT, Ballot, StateReport, node_of
+from elf.srt.messages.messages import NO_BALLOT, StateReport, node_of
 
-NOTHING: Rank = (NO_BALLOT, NO_BALLOT, 0)
+NOTHING: Rank = (NO_MAJORITY, NO_BALLOT, 0)
 
 
 class Answers:
@@ -32,9 +32,9 @@ class Answers:
         return [node for node in neighbours if node not in self.ranks]
 
     @property
-    def proven(self) -> Ballot:
-        """The highest ballot that is proven in one of these logs."""
-        return max((proven for proven, _, _ in self.ranks.values()), default=NO_BALLOT)
+    def proven(self) -> Majority:
+        """The last majority of all these logs."""
+        return max((proven for proven, _, _ in self.ranks.values()), default=NO_MAJORITY)
 
     def best(self, own: Rank) -> NodeId:
         """Rule 7*: the node with the highest (proven, ballot, index) of all that answered; `me` if none is higher than `own`."""
@@ -64,4 +64,4 @@ class Answers:
 
 
 def rank_of(report: StateReport) -> Rank:
-    return rank(report.proven, report.held, report.index)
+    return rank(report.majority, report.held, report.index)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import msgspec
 
+from elf.jobmaster.log.job_log import Majority
 from elf.srt.messages.ids import NodeId
-from elf.srt.messages.messages import NO_WATERMARK, Ballot, Line, Maker, Micros, Schedule, Slot, Span
+from elf.srt.messages.messages import NO_WATERMARK, Ballot, Count, Line, Maker, Micros, Schedule, Slot, Span
 from elf.srt.messages.partial import Part
 from elf.srt.messages.sizes import CONTRIBUTION_BYTES, ID_BYTES
 
@@ -46,10 +47,15 @@ class Serve(Entry, frozen=True, array_like=True, tag="serve"):
 
 
 class Proven(Entry, frozen=True, array_like=True, tag="proven"):
-    """More than half of the roster has reported to the master of this log under `ballot`. The master appends it again when the
-    first one is committed: a log that has both proves that the first is committed."""
+    """More than half of the roster has reported to the master of this log under `ballot`, since `left` replicas had left. The
+    master appends it again when the first one is committed: a log that has both proves that the first is committed."""
 
     ballot: Ballot
+    left: Count = 0
+
+    @property
+    def majority(self) -> Majority:
+        return self.ballot, self.left
 
 
 class Accept(Entry, frozen=True, array_like=True, tag="accept"):

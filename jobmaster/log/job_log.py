@@ -2,17 +2,22 @@
 
 The state includes all entries up to the last that is known to be committed; the tail holds the rest. Both belong to one ballot,
 `held`: within a ballot only one node appends, so of two logs of one ballot one is a prefix of the other. `last` is the last
-ballot under which a node *served* with this log. It differs from `held` while a node is about to serve: that node has raised the
-log to its ballot on the replicas, and has appended nothing. `proven` is the last ballot under which more than half of the agents
-had reported, according to the log's own entries. Logs with equal (last, index) are equal. Of two different logs the higher by
-(proven, last, index) has all committed entries of the lower, or supersedes it. Entries and states are opaque here.
+ballot under which a node *served* with this log. It differs from `held` while a node is about to serve: that node has raised
+the log to its ballot on the replicas, and has appended nothing. `proven` is the last majority: the last ballot under which more
+than half of the agents had reported, and how many replicas had left before these reports, according to the log's own entries.
+Logs with equal (last, index) are equal. Of two different logs the higher by (proven, last, index) has all committed entries of
+the lower, or supersedes it. Entries and states are opaque here.
 
-Why `proven` comes first: a few nodes that find no log begin a new one, and its ballot may be higher than that of the log with
-which all others continue. Why it never ranks a rightful successor's log lower: `Proven(b)` counts in a log only where it is known
-to be committed, that is if the log has it twice or was served under a ballot after b. Suppose that it does not count in a log
-with last ballot c, but counts in another log whose last ballot is below c. Then b < c, and `Proven(b)` was committed before the
-master of c served. If that master began with all committed entries, its log has `Proven(b)` and was served under c > b, so
-`Proven(b)` counts there, against the assumption. So that log began without committed entries: it is another side's, or is new.
+Why `proven` comes first: a few nodes that find no log, or only the copy of a former replica, continue without the others, and
+their ballot may be higher than that of the log with which all others continue. Replicas that left are counted because the copy
+of a former replica may have the ballot's first majority too.
+
+Why `proven` never ranks a rightful successor's log lower: a majority m counts in a log only where its `Proven` entry is known
+to be committed, that is if the log has it twice or was served under a ballot after m's. Suppose that it does not count in a log
+with last ballot c, but counts in another log whose last ballot is below c. Then m's ballot is below c, and its entry was
+committed before the master of c served. If that master began with all committed entries, its log has the entry and was served
+under c, so m counts there, against the assumption. So that log began without committed entries: it is another side's, or is
+new.
 
 On disk, under the key ("log", job), the log is one `Base` (which replaces all earlier records) and the `More` records after it;
 under ("ballot", job) is the highest `Promise`. Methods return the record that makes a change durable. A large state is written in
@@ -32,9 +37,12 @@ import msgspec
 
 from elf.srt.messages.messages import NO_BALLOT, Ballot
 
-ProvenBallots = tuple[Ballot, Ballot]
-"""The ballot of the last `Proven` entry that the log has twice, and that of the last `Proven` entry."""
-Rank = tuple[Ballot, Ballot, int]
+Majority = tuple[Ballot, int]
+"""A ballot under which more than half of the agents had reported, and how many replicas had left under it before they did."""
+NO_MAJORITY: Majority = (NO_BALLOT, 0)
+Majorities = tuple[Majority, Majority]
+"""The last majority whose `Proven` entry the log has twice, and that of the last `Proven` entry."""
+Rank = tuple[Majority, Ballot, int]
 """(proven, last, index) of a log; see `rank`."""
 
 
@@ -53,8 +61,8 @@ class State(Protocol):
     def add(self, piece: Any) -> None:
         """Add a piece of the value from which this state was made. Raises PeerError for a piece of another state."""
 
-    def proven_ballots(self, tail: Sequence[Any]) -> ProvenBallots:
-        """The ballots proven by the state's entries and those of `tail` after them."""
+    def majorities(self, tail: Sequence[Any]) -> Majorities:
+        """The majorities recorded by the state's entries and those of `tail` after them."""
 
 
 NewState = Callable[[Any | None], State]
@@ -129,13 +137,10 @@ class JobLog:
         return self.applied + len(self.tail)
 
     @property
-    def proven(self) -> Ballot:
-        """The last ballot under which more than half had reported. O(tail)."""
-        return (
-            NO_BALLOT
-            if self.state is None
-            else committed_proven(self.state.proven_ballots(self.tail), self.last)
-        )
+    def proven(self) -> Majority:
+        """The last majority. O(tail)."""
+        majorities = (NO_MAJORITY, NO_MAJORITY) if self.state is None else self.state.majorities(self.tail)
+        return committed_proven(majorities, self.last)
 
     @property
     def rank(self) -> Rank:
@@ -236,19 +241,19 @@ class JobLog:
         assert self._image is None or self._image[0] == self.applied
 
 
-def proved(before: ProvenBallots, ballot: Ballot) -> ProvenBallots:
-    """The proven ballots after one more `Proven(ballot)` entry."""
+def proved(before: Majorities, majority: Majority) -> Majorities:
+    """The majorities after one more `Proven` entry."""
     _, claimed = before
-    return (min(claimed, ballot), max(claimed, ballot)) if ballot >= claimed else before
+    return (claimed, majority) if majority >= claimed else before
 
 
-def committed_proven(ballots: ProvenBallots, last: Ballot) -> Ballot:
+def committed_proven(majorities: Majorities, last: Ballot) -> Majority:
     """Rule 7*: a log's `Proven` entry counts where it is known to be committed."""
-    proven, claimed = ballots
-    return claimed if claimed < last else proven
+    proven, claimed = majorities
+    return claimed if claimed[0] < last else proven
 
 
-def rank(proven: Ballot, last: Ballot, index: int) -> Rank:
+def rank(proven: Majority, last: Ballot, index: int) -> Rank:
     """Orders logs by their last majority, then by their last serving ballot and length. A log without entries ranks lowest,
     whatever its ballot: it has committed nothing."""
-    return (proven, last, index) if index else (NO_BALLOT, NO_BALLOT, 0)
+    return (proven, last, index) if index else (NO_MAJORITY, NO_BALLOT, 0)

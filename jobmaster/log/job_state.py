@@ -45,7 +45,7 @@ from elf.jobmaster.log.entries import (
     Serve,
     SpecRank,
 )
-from elf.jobmaster.log.job_log import ProvenBallots, proved
+from elf.jobmaster.log.job_log import NO_MAJORITY, Majorities, proved
 from elf.jobmaster.log.positions import UNABLE_US, Positions, PositionsState
 from elf.jobmaster.log.schedule import (
     AFTER_ALL,
@@ -71,6 +71,7 @@ from elf.srt.messages.messages import (
     NO_BALLOT,
     NO_WATERMARK,
     Ballot,
+    Count,
     Line,
     Maker,
     Micros,
@@ -118,7 +119,7 @@ class StateSnapshot(msgspec.Struct, frozen=True, array_like=True):
     finals: dict[WindowKey, Published]
     touched: dict[str, dict[Micros, int]]
     panes: dict[str, tuple[tuple[bytes, ...], ...]]
-    proven: ProvenBallots = (NO_BALLOT, NO_BALLOT)
+    proven: tuple[Ballot, Ballot] = (NO_BALLOT, NO_BALLOT)
     unknown_us: Micros = 0
     taken_back: tuple[WindowKey, ...] = ()
     untimed: dict[NodeId, int] = {}
@@ -126,6 +127,7 @@ class StateSnapshot(msgspec.Struct, frozen=True, array_like=True):
     served: Ballot = NO_BALLOT
     whole: tuple[Ballot, ...] = ()
     signer: bytes = b""
+    left: tuple[Count, Count] = (0, 0)
 
     @property
     def nbytes(self) -> int:
@@ -147,7 +149,7 @@ class JobState:
     def _clear(self) -> None:
         self.index = 0
         self.ballot: Ballot = NO_BALLOT
-        self.proven: ProvenBallots = (NO_BALLOT, NO_BALLOT)
+        self.proven: Majorities = (NO_MAJORITY, NO_MAJORITY)
         self.spec: SpecRank = (-1, b"")
         self.signer = b""
         """The serial of the certificate under which that spec was signed."""
@@ -247,7 +249,7 @@ class JobState:
         elif isinstance(entry, Serve):
             self._serve(entry)
         elif isinstance(entry, Proven):
-            self.proven = proved(self.proven, entry.ballot)
+            self.proven = proved(self.proven, entry.majority)
         elif isinstance(entry, Final):
             self._note_final(entry)
         elif isinstance(entry, Retire):
@@ -274,12 +276,12 @@ class JobState:
                 entry.is_revised,
             )
 
-    def proven_ballots(self, tail: Sequence[AnyEntry]) -> ProvenBallots:
-        """The log's proven ballots. tail: the entries that are not applied yet."""
+    def majorities(self, tail: Sequence[AnyEntry]) -> Majorities:
+        """The log's majorities. tail: the entries that are not applied yet."""
         proven = self.proven
         for entry in tail:
             if isinstance(entry, Proven):
-                proven = proved(proven, entry.ballot)
+                proven = proved(proven, entry.majority)
         return proven
 
     def _withdraw(self, shapes: Mapping[str, Shape]) -> None:
@@ -485,7 +487,7 @@ class JobState:
             dict(self.finals),
             {version: dict(touched) for version, touched in self.touched.items()},
             panes,
-            self.proven,
+            (self.proven[0][0], self.proven[1][0]),
             self.unknown_us,
             tuple(sorted(self.taken_back)),
             dict(self.untimed),
@@ -493,13 +495,16 @@ class JobState:
             self.served,
             self.whole,
             self.signer,
+            (self.proven[0][1], self.proven[1][1]),
         )
 
     def restore(self, snapshot: StateSnapshot) -> None:
         """Replace this state by the snapshot's. Raises PeerError for invalid frames."""
         self.close()
         self._clear()
-        self.index, self.ballot, self.proven = snapshot.index, snapshot.ballot, snapshot.proven
+        self.index, self.ballot = snapshot.index, snapshot.ballot
+        (twice, once), (left_twice, left_once) = snapshot.proven, snapshot.left
+        self.proven = (twice, left_twice), (once, left_once)
         self.spec, self.signer, self.front_us = snapshot.spec, snapshot.signer, snapshot.front_us
         self.positions = Positions.of(snapshot.positions)
         self.watermarks, self.gaps = dict(snapshot.watermarks), dict(snapshot.gaps)

@@ -37,9 +37,11 @@ from typing import Any
 
 from elf.errors import PeerError
 from elf.jobmaster.log.job_log import (
+    NO_MAJORITY,
     Base,
     JobLog,
     LogRecord,
+    Majority,
     More,
     NewState,
     Promise,
@@ -179,10 +181,10 @@ class Replica:
             end = message.first + len(message.entries)
             return message.previous == log.last != NO_BALLOT and log.index >= end
         if message.previous == message.ballot:
-            return self.has_later_majority(message.proven)
-        return log.rank > rank(message.proven, message.previous, message.index + len(message.tail))
+            return self.has_later_majority(message.majority)
+        return log.rank > rank(message.majority, message.previous, message.index + len(message.tail))
 
-    def has_later_majority(self, proven: Ballot) -> bool:
+    def has_later_majority(self, proven: Majority) -> bool:
         """Rule 7*: of two logs of which neither continues the other, the one with the later majority of agents wins."""
         return self.log.proven > proven
 
@@ -263,7 +265,7 @@ class Replica:
         self.outgoing.pop(to, None)
         if rows is not None:
             self.outgoing[to] = Outgoing(ballot, log.applied, Reading(rows))
-        whole = log.applied, log.image(), log.last, tuple(log.tail), log.proven
+        whole = log.applied, log.image(), log.last, tuple(log.tail), *log.proven
         return Install(self.job, ballot, *whole)
 
     def request_pieces(self, source: NodeId, message: Install) -> list[Effect]:
@@ -334,12 +336,12 @@ class Replica:
     def report(self, asked: Ballot, serving: bool = False) -> StateReport:
         """The held log and the promised ballot."""
         log = self.log
-        return StateReport(self.job, asked, self.highest, log.last, log.index, serving, log.proven)
+        return StateReport(self.job, asked, self.highest, log.last, log.index, serving, *log.proven)
 
     def report_to(self, nodes: Collection[NodeId]) -> list[Effect]:
         """Report the log, if it is proven and of another ballot, to the highest ballot's node if `nodes` has it."""
         log, node = self.log, node_of(self.highest)
-        if node not in nodes or log.held == self.highest or log.proven == NO_BALLOT:
+        if node not in nodes or log.held == self.highest or log.proven == NO_MAJORITY:
             return []
         return self._report_more(node)
 

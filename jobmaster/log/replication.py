@@ -32,6 +32,7 @@ from typing import Any
 
 from elf.errors import InternalError
 from elf.jobmaster.log.alarm import Alarm
+from elf.jobmaster.log.job_log import NO_MAJORITY, Majority
 from elf.jobmaster.log.replica import Replica, is_in_pieces
 from elf.jobmaster.log.replica_failures import ReplicaFailures
 from elf.srt.messages.effects import Effect, Notice, Post
@@ -49,7 +50,7 @@ class Peer:
     __slots__ = ("committed_sent", "expects", "held", "proven", "sent", "taken", "waits")
 
     def __init__(self) -> None:
-        self.proven: Ballot = NO_BALLOT
+        self.proven: Majority = NO_MAJORITY
         self.held = self.sent = self.committed_sent = self.expects = -1
         self.waits, self.taken = False, 0
 
@@ -65,6 +66,7 @@ class Replication:
         "failures",
         "is_serving",
         "known",
+        "left",
         "me",
         "parameters",
         "peers",
@@ -84,6 +86,7 @@ class Replication:
         self.known = dict(known)
         self.failures = ReplicaFailures(me, parameters.transfer_us_max)
         self.is_serving = False
+        self.left = 0
         self.peers: dict[NodeId, Peer] = {}
         self.pending: list[Any] = []
         self.durable = -1
@@ -108,6 +111,7 @@ class Replication:
         self.failures.note_lost(self.peers.keys() - nodes)
         out = self.flush() if any(node not in self.peers for node in nodes) else []
         for node in self.peers.keys() - nodes:
+            self.left += 1
             self.replica.outgoing.pop(node, None)
         self.peers = {node: self.peers.get(node) or Peer() for node in nodes}
         for node, peer in self.peers.items():
@@ -200,7 +204,7 @@ class Replication:
         peer.waits = is_in_pieces(message)
         return [Post(node, message)]
 
-    def refused(self, node: NodeId, proven: Ballot) -> list[Effect]:
+    def refused(self, node: NodeId, proven: Majority) -> list[Effect]:
         """A replica kept its own log, which had a later majority than this log when this log was sent. Send this log again if
         it has that majority, or a later one, now."""
         peer = self.peers.get(node)

@@ -23,7 +23,8 @@ log on its replicas, and only then serves. A closer node that joins later gets t
 In every phase: a higher ballot is promised. A node that asked, served or drained under a lower one starts again (QUERY, after
 a `Pause`, if it is the closest; otherwise REST). No longer closest: QUERY … INSTALL -> REST. Others see the phase as a `Role`.
 
-A ballot is *proven* in a log when more than half of the agents have reported to its master: the log has a majority under it.
+A ballot is *proven* in a log when more than half of the agents have reported to its master: the log has a majority under it. When
+a replica leaves, the majority is recorded anew, so that the former replica's copy is lower than the log that went on without it.
 
 Invariants
 - At most one process serves under a ballot: a ballot names its node and process, and is on that node's disk before it is sent.
@@ -60,7 +61,7 @@ from typing import Any
 from elf.errors import InternalError
 from elf.jobmaster.log.alarm import Alarm
 from elf.jobmaster.log.answers import Answers, rank_of
-from elf.jobmaster.log.job_log import LogRecord, NewState, rank
+from elf.jobmaster.log.job_log import NO_MAJORITY, LogRecord, Majority, NewState, rank
 from elf.jobmaster.log.phases import News, Pause, Phase, Role, Serve, StepDown
 from elf.jobmaster.log.replica import Replica, is_in_pieces
 from elf.jobmaster.log.replication import Replication
@@ -130,7 +131,7 @@ class Succession:
         self.neighbours: tuple[NodeId, ...] = ()
         self._answers = Answers(me)
         self._server: NodeId = b""
-        self._proven: Ballot = NO_BALLOT  # the last proven ballot of the log that this node waits for
+        self._proven: Majority = NO_MAJORITY  # the last one of the log that this node waits for
         self._pause = Pause()
         self._again, self._bound = Alarm(), Alarm()
         self.news = News()
@@ -157,6 +158,11 @@ class Succession:
     def losses(self) -> int:
         """How often under this ballot a node was lost that might serve another log; 0 while none of them is missing."""
         return self.replication.failures.losses if self.replication else 0
+
+    @property
+    def left(self) -> int:
+        """How many replicas have left under this ballot: each may still hold its log, up to then."""
+        return self.replication.left if self.replication else 0
 
     @property
     def deadline(self) -> int | None:
@@ -262,7 +268,7 @@ class Succession:
             self.replica.incoming = None
         self.phase, self.ballot, self.replication = Phase.REST, NO_BALLOT, None
         self._answers.ranks.clear()
-        self._server, self._pause.is_on, self._proven = b"", False, NO_BALLOT
+        self._server, self._pause.is_on, self._proven = b"", False, NO_MAJORITY
         self._again.stop()
         self._bound.stop()
         return []
@@ -318,8 +324,8 @@ class Succession:
         if self.phase in (Phase.QUERY, Phase.PROMISE, Phase.FETCH):
             # The served log is not waited for if another one has a later majority.
             known = max(self.replica.log.proven, self._answers.proven)
-            if message.serving and known <= message.proven:
-                return out + self._wait(source, now, message.proven)
+            if message.serving and known <= message.majority:
+                return out + self._wait(source, now, message.majority)
             self._answers.ranks[source] = rank_of(message)
             return out + (self._choose(now) if self.phase is Phase.FETCH else self._heard_all(now))
         return out + self._report_of_more(source, message, now)
@@ -328,8 +334,8 @@ class Succession:
         if source == self._server:
             if not message.serving:
                 return self._query(now)
-            self._proven = max(self._proven, message.proven)
-        better = message.index > 0 and message.proven > self._proven
+            self._proven = max(self._proven, message.majority)
+        better = message.index > 0 and message.majority > self._proven
         return self._promise(now) if better or self.replica.has_later_majority(self._proven) else []
 
     def _report_of_more(self, source: NodeId, message: StateReport, now: int) -> list[Effect]:
@@ -347,7 +353,7 @@ class Succession:
             return out
         return self.replication.refused(source, theirs[0])
 
-    def _wait(self, server: NodeId, now: int, proven: Ballot) -> list[Effect]:
+    def _wait(self, server: NodeId, now: int, proven: Majority) -> list[Effect]:
         self._rest()
         self.phase, self._server, self._proven = Phase.WAIT, server, proven
         self._again.set(now, self.parameters.ask_us)
@@ -370,7 +376,7 @@ class Succession:
     def _fetched(self, source: NodeId, message: Install, now: int) -> list[Effect]:
         """The requested log. If its holder restarted with less, another node's log may now be the highest."""
         self._answers.ranks[source] = rank(
-            message.proven, message.previous, message.index + len(message.tail)
+            message.majority, message.previous, message.index + len(message.tail)
         )
         if self._answers.best(self.replica.log.rank) != source:
             return self._choose(now)
@@ -460,7 +466,7 @@ class Succession:
         if self.is_closest and serves and replica.has_more(message):
             return out + self._promise(now)
         if self.is_closest and news:
-            proven = message.proven if isinstance(message, Install) else replica.log.proven
+            proven = message.majority if isinstance(message, Install) else replica.log.proven
             out += self._wait(source, now, proven)
         if isinstance(message, Install):
             return out + replica.install(source, message)

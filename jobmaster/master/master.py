@@ -58,7 +58,7 @@ class Master:
     propose: appends an entry to the log and returns its index; the entry takes effect when `committed` is called with it. room:
     the number of entries that may be proposed now; without room bundles wait, and other entries are proposed later. sinks: those
     that keep a ledger; stores_states: whether they store the states of panes, not only rows. known_schedule: the schedule of an
-    earlier log, according to the directory, which a new log continues. losses: see `Succession.losses`; unshared: entries that an
+    earlier log, according to the directory, which a new log continues. losses, left: see `Succession`; unshared: entries that an
     earlier master on this node kept. handed_on: the former master has published nothing that is not in the log. signer, is_void:
     see `Amendments`. takers: see `WindowSettings`. Every public method takes the node's clock and
     returns effects. `fence`: a higher ballot that a sink reported; the node must step down.
@@ -77,6 +77,7 @@ class Master:
         stores_states: bool = False,
         known_schedule: KnownSchedule | None = None,
         losses: Callable[[], int] = lambda: 0,
+        left: Callable[[], int] = lambda: 0,
         unshared: Unshared | None = None,
         handed_on: bool = False,
         signer: Callable[[], bytes] = bytes,
@@ -121,7 +122,7 @@ class Master:
         )
         self.unshared = unshared or Unshared.by(parameters)
         self.unshared.begin(state.positions)
-        self._losses = losses
+        self._losses, self._left = losses, left
         self._has_all = handed_on or ballot[0] <= 1
         self._ledgers = 0  # number of reported ledgers that wait for the log
         self._emission = Emission(parameters.append_us)
@@ -171,7 +172,7 @@ class Master:
     def _propose_delayed(self, now: int) -> None:
         """Propose the entries that had no room in the log, or waited for another entry."""
         self.roster.add_wanted()
-        self.roster.record_majority()
+        self.roster.record_majority(self._left())
         self.amendments.propose_due(now)
         self.intake.retry_parked(now)
         self._look_again(now)

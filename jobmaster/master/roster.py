@@ -58,7 +58,9 @@ class Roster:
         self._asked: dict[NodeId, Hello] = {}  # the last hello of each worker whose Welcome waits for the log
         self._banned: set[NodeId] = set()  # not expected again, even if lines of these workers still arrive
         self._to_forget: set[NodeId] = set()  # banned; FORGET not proposed yet
-        self._majorities_recorded = 0  # number of proposed `Proven` entries
+        self._times_recorded = 0  # number of proposed `Proven` entries of the present majority
+        self._heard: set[NodeId] = set()  # those that have reported since the last replica left
+        self._left = 0  # number of replicas that had left by then
         self._looked = 0  # number of workers that had reported when the majority was last computed
 
     # ---- expected workers ----
@@ -127,8 +129,10 @@ class Roster:
     def reported(self, contributions: Iterable[Slot]) -> None:
         """These contributions, which their workers cut under this ballot, are committed."""
         known = self._known
-        if len(self._reported) < len(known):
-            self._reported.update(slot[0] for slot in contributions if slot[0] in known)
+        if len(self._heard) < len(known):
+            workers = {slot[0] for slot in contributions if slot[0] in known}
+            self._reported |= workers
+            self._heard |= workers
 
     @property
     def is_complete(self) -> bool:
@@ -143,6 +147,7 @@ class Roster:
         """Forget the workers that are no longer on the roster because retention has passed their lines."""
         self._known &= self._log.ahead.roster.keys() | self._wanted.keys()
         self._reported &= self._known
+        self._heard &= self._known
 
     def has_reported(self, worker: NodeId) -> bool:
         """Whether the worker has reported under this ballot."""
@@ -151,26 +156,34 @@ class Roster:
     def has_majority(self) -> bool:
         """Windows*: whether more than half of the roster has reported under this ballot. Only then may this master make a window
         final that lacks workers."""
+        return self._is_majority(self._reported)
+
+    def _is_majority(self, workers: set[NodeId]) -> bool:
         members = self._state.positions.roster
         active = [worker for worker, member in members.items() if member.until_us == AFTER_ALL]
-        heard = sum(1 for worker in active if worker in self._reported)
-        return 2 * heard > len(active)
+        return 2 * sum(1 for worker in active if worker in workers) > len(active)
 
-    def record_majority(self) -> None:
-        """Rule 7*: append `Proven` when more than half have reported under this ballot, and again when that is committed."""
-        if self._majorities_recorded == 2 or not self._log.has_room:
+    def record_majority(self, left: int) -> None:
+        """Rule 7*: append `Proven` when more than half have reported under this ballot, and again when that is committed. left:
+        how many replicas have left under this ballot: those that have left since hold a log with this majority, so a later one is
+        recorded."""
+        if left > self._left and self._times_recorded != 1:
+            self._left, self._times_recorded, self._looked = left, 0, -1
+            self._heard.clear()
+        if self._times_recorded == 2 or not self._log.has_room:
             return
-        if self._state.proven[1] == self.ballot if self._majorities_recorded else self._has_new_majority():
-            self._majorities_recorded += 1
-            self._log.propose(Proven(self.ballot))
+        is_first = not self._times_recorded
+        if self._has_new_majority() if is_first else self._state.proven[1] == (self.ballot, self._left):
+            self._times_recorded += 1
+            self._log.propose(Proven(self.ballot, self._left))
 
     def _has_new_majority(self) -> bool:
-        """Whether more than half of the roster has reported; False while workers have yet to be added to it. O(roster) after a
-        report or a possible departure, otherwise O(1)."""
-        if len(self._reported) == self._looked or self._wanted:
+        """Whether more than half of the roster has reported since the last replica left; False while workers have yet to be added
+        to it. O(roster) after a report or a possible departure, otherwise O(1)."""
+        if len(self._heard) == self._looked or self._wanted:
             return False
-        self._looked = len(self._reported)
-        return self.has_majority()
+        self._looked = len(self._heard)
+        return self._is_majority(self._heard)
 
     def look_again(self) -> None:
         """Compute the majority again: workers may have left, and more than half of the others may have reported."""
@@ -255,6 +268,7 @@ class Roster:
     def _forget(self, worker: NodeId) -> None:
         self._known.discard(worker)
         self._reported.discard(worker)
+        self._heard.discard(worker)
         mark = self._state.watermarks.get(worker)
         self._log.propose(Forget(worker, self._log.ahead.roster[worker].from_us if mark is None else mark))
 
@@ -280,7 +294,7 @@ class Roster:
         assert not self._wanted.keys() & (expected | self._banned)
         assert not self._unable.keys() & (self._wanted.keys() | self._banned)
         assert self._to_forget <= self._banned
-        assert self._reported <= self._known
+        assert self._heard <= self._reported <= self._known
         assert not self._asked or not self._log.is_empty
-        assert self._majorities_recorded <= 2
-        assert self._majorities_recorded < 2 or self._state.proven[1] == self.ballot
+        assert self._times_recorded <= 2
+        assert self._times_recorded < 2 or self._state.proven[1] == (self.ballot, self._left)

@@ -432,8 +432,8 @@ class Append(Message, frozen=True, array_like=True):
 class Install(Message, frozen=True, array_like=True):
     """The whole state after entry `index`, which replaces all that the replica holds; `previous`: the ballot of that entry.
 
-    tail: the entries after `index`, which the state lacks because they are not known to be committed. proven: the log's, as in
-    `StateReport`. A large state comes without its rows: the replica requests them with `PieceRequest`.
+    tail: the entries after `index`, which the state lacks because they are not known to be committed. proven, left: the log's,
+    as in `StateReport`. A large state comes without its rows: the replica requests them with `PieceRequest`.
     """
 
     job: JobId
@@ -443,6 +443,11 @@ class Install(Message, frozen=True, array_like=True):
     previous: Ballot = NO_BALLOT
     tail: tuple[Any, ...] = ()
     proven: Ballot = NO_BALLOT
+    left: Count = 0
+
+    @property
+    def majority(self) -> tuple[Ballot, Count]:
+        return self.proven, self.left
 
 
 class PieceRequest(Message, frozen=True, array_like=True, gc=False):
@@ -489,7 +494,8 @@ class StateRequest(Message, frozen=True, array_like=True, gc=False):
 
 class StateReport(Message, frozen=True, array_like=True, gc=False):
     """I hold entries up to `index` under `held`. `highest`: the highest ballot that I have promised. `serving`: I am the master.
-    `proven`: the last ballot under which more than half of the agents had reported to the master of this log."""
+    `proven`: the last ballot under which more than half of the agents had reported to the master of this log; `left`: how many
+    replicas had left before they did."""
 
     job: JobId
     asked: Ballot
@@ -498,6 +504,11 @@ class StateReport(Message, frozen=True, array_like=True, gc=False):
     index: int
     serving: bool = False
     proven: Ballot = NO_BALLOT
+    left: Count = 0
+
+    @property
+    def majority(self) -> tuple[Ballot, Count]:
+        return self.proven, self.left
 
 
 class Fetch(Message, frozen=True, array_like=True, gc=False):

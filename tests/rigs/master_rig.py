@@ -102,12 +102,12 @@ class Rig:
         self.index = self.state.index
         self.delayed, self.now = delayed, now
         self.room, self.deaf = 1 << 20, deaf
+        self.left = 0
         self.ledgers = {sink: Ledger(self.spec.id) for sink in sinks} if ledgers is None else ledgers
         self.effects: list[Effect] = []
         self.puts: list[Put] = []
-        self.master = kind(
-            self.spec, self.state, ballot, parameters, self.propose, self.budget, sinks, lambda: self.room
-        )
+        about = self.spec, self.state, ballot, parameters, self.propose, self.budget, sinks, lambda: self.room
+        self.master = kind(*about, left=lambda: self.left)
         self.master.watchers = self.shown = ShownHere(
             self.master.job, ballot, parameters, self.master._reread, self.master.publication.newest_finals
         )

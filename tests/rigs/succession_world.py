@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from random import Random
 from typing import Any, NamedTuple
 
-from elf.jobmaster.log.job_log import Base, LogRecord, More, Rank
+from elf.jobmaster.log.job_log import NO_MAJORITY, Base, LogRecord, Majorities, Majority, More, Rank
 from elf.jobmaster.log.phases import Phase, Role, Serve
 from elf.jobmaster.log.succession import Succession
 from elf.srt.messages.effects import Effect, Post, Send, Write
@@ -42,18 +42,21 @@ class ListState:
     def add(self, piece: object) -> None:
         raise AssertionError("a piece of a state that is whole")
 
-    def proven_ballots(self, tail: Sequence[str]) -> tuple[Ballot, Ballot]:
-        return proven_ballots((*self.entries, *tail))
+    def majorities(self, tail: Sequence[str]) -> Majorities:
+        return majorities((*self.entries, *tail))
 
 
-def proven_ballots(entries: Sequence[str]) -> tuple[Ballot, Ballot]:
-    """An entry "7B!" says that more than half reported under 7B. (which was said twice, which once at least)."""
-    said = [
-        (int(entry[:-2]), _id("ABCDEFGHIJ".index(entry[-2]) + 1)) for entry in entries if entry[-1] == "!"
-    ]
-    last = max(said, default=NO_BALLOT)
-    before = max((ballot for ballot in said if ballot != last), default=NO_BALLOT)
+def majorities(entries: Sequence[str]) -> Majorities:
+    """An entry "7B!2" says that more than half reported under 7B since two replicas had left. Which was said twice, and which
+    at least once."""
+    said = [_majority(*entry.split("!")) for entry in entries if "!" in entry]
+    last = max(said, default=NO_MAJORITY)
+    before = max((each for each in said if each != last), default=NO_MAJORITY)
     return (last if said.count(last) > 1 else before), last
+
+
+def _majority(ballot: str, left: str) -> Majority:
+    return (int(ballot[:-1]), _id("ABCDEFGHIJ".index(ballot[-1]) + 1)), int(left)
 
 
 def _id(number: int) -> NodeId:
@@ -68,14 +71,14 @@ class Log(NamedTuple):
     entries: tuple[str, ...]
 
     @property
-    def proven(self) -> Ballot:
+    def proven(self) -> Majority:
         """What a later ballot served with was committed."""
-        twice, once = proven_ballots(self.entries)
-        return once if once < self.last else twice
+        twice, once = majorities(self.entries)
+        return once if once[0] < self.last else twice
 
     @property
     def rank(self) -> Rank:
-        return (self.proven, self.last, len(self.entries)) if self.entries else (NO_BALLOT, NO_BALLOT, 0)
+        return (self.proven, self.last, len(self.entries)) if self.entries else (NO_MAJORITY, NO_BALLOT, 0)
 
 
 def read_back(records: list[LogRecord]) -> Log:
@@ -272,8 +275,8 @@ class World:
         self.perform(node, node.core.tick(self.time(node)))
 
     def prove(self, node: Node) -> None:
-        """The master on it has heard more than half: said once, and when that is committed once more."""
-        entry, log = f"{show_ballot(node.core.ballot)}!", node.log
+        """The master on it has heard more than half since replicas left: said once, and when that is committed once more."""
+        entry, log = f"{show_ballot(node.core.ballot)}!{node.core.left}", node.log
         if node.core.room <= 0 or node.core.replication is None:
             return
         said = [*log.entries, *node.core.replication.pending]

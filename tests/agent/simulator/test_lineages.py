@@ -11,7 +11,11 @@ from elf.agent.simulator.run import Run
 from elf.agent.simulator.scenario import scenario as s
 from elf.agent.simulator.world.places import Actor
 from elf.jobmaster.log import job_log
-from elf.jobmaster.log.entries import Begin
+from elf.jobmaster.log.entries import Begin, ControlEntry
+from elf.jobmaster.log.job_log import NO_MAJORITY
+from elf.jobmaster.log.job_state import JobState
+from elf.jobmaster.log.succession import Succession
+from elf.srt.messages.ids import closeness, job_id, node_id
 from elf.srt.messages.messages import NO_BALLOT, Append, Ballot, Frame, Install
 from elf.srt.messages.results import Put
 from tests.rigs.canaries.meshes import MS, SECOND, mesh
@@ -40,11 +44,29 @@ def one_way(seed: int) -> s.Scenario:
     return mesh(seed, [cut], hosts=HOSTS, trouble_us=until)
 
 
+def displaced(seed: int) -> s.Scenario:
+    """A host is a replica until a closer one has restarted. Then the job changes twice, and the former replica is cut off."""
+    rng = Random(seed)
+    order = sorted(range(HOSTS), key=lambda host: closeness(job_id("job0"), node_id(f"web{host}".encode())))
+    closer, former = order[rng.choice((1, 2))], order[3]
+    back_us = 6 * SECOND + rng.randrange(SECOND)
+    faults: list[s.AnyFault] = [s.Crash(at_us=4 * SECOND, until_us=back_us, target="host", host=closer)]
+    for step in (1, 2):
+        changer = order[rng.randrange(4, HOSTS)]
+        at = back_us + step * SECOND
+        faults.append(s.Change(at_us=at, host=changer, job=0, mode=rng.choice(("next", "split"))))
+    at, until = back_us + 3 * SECOND + rng.randrange(SECOND), back_us + 6 * SECOND + rng.randrange(SECOND)
+    faults.append(s.Cut(at_us=at, until_us=until, hosts=(former,)))
+    return mesh(seed, faults, hosts=HOSTS, trouble_us=until)
+
+
 class Watcher:
-    """The ballots under which the job's log began, and whether final windows stayed final."""
+    """The ballots under which the job's log began, the control lines that reached replicas, and whether final windows stayed
+    final."""
 
     def __init__(self) -> None:
         self.begun: set[Ballot] = set()
+        self.lines: set[tuple[str, int]] = set()
         self.finals: dict[Any, int] = {}
 
     def observe(self, now_us: int, what: str, who: Actor | None, about: Any) -> None:
@@ -55,6 +77,8 @@ class Watcher:
             if isinstance(message, Append | Install):
                 entries = message.entries if isinstance(message, Append) else message.tail
                 self.begun |= {entry.ballot for entry in entries if isinstance(entry, Begin)}
+                lines = [entry.line for entry in entries if isinstance(entry, ControlEntry)]
+                self.lines |= {(line.version, line.from_us) for line in lines}
             if isinstance(message, Install) and message.state.ballot != NO_BALLOT:
                 self.begun.add(message.state.ballot)
 
@@ -65,13 +89,26 @@ class Watcher:
             self.finals[key] = put.agents_reporting
 
 
-def begins(scenario: s.Scenario) -> tuple[set[Ballot], Ballot]:
-    """The ballots under which the log was begun, and that of the log which was served in the end. All is exact."""
+def watch(scenario: s.Scenario) -> tuple[Watcher, JobState]:
+    """Run it to the end, where all is exact. The log's state then."""
     run, watcher = Run(scenario), Watcher()
     run.world.observers.insert(0, watcher.observe)
     run.to_the_end()
     assert watcher.finals
-    return watcher.begun, run._state(run.specs[0]).ballot
+    return watcher, run._state(run.specs[0])
+
+
+def begins(scenario: s.Scenario) -> tuple[set[Ballot], Ballot]:
+    """The ballots under which the log was begun, and that of the log which was served in the end."""
+    watcher, state = watch(scenario)
+    return watcher.begun, state.ballot
+
+
+def lost_changes(scenario: s.Scenario) -> set[tuple[str, int]]:
+    """The control lines (version, from when) that replicas had and the log has not in the end."""
+    watcher, state = watch(scenario)
+    assert watcher.lines
+    return watcher.lines - {(line.version, line.from_us) for line in state.positions.schedule}
 
 
 @pytest.mark.parametrize("kind", [trio, one_way])
@@ -86,5 +123,15 @@ def test_the_log_with_a_majority_of_reports_continues(kind: Any) -> None:
 
 def test_without_the_rule_the_new_log_continues(monkeypatch: pytest.MonkeyPatch) -> None:
     """The canary of that rule: all windows are exact without it too, but most agents read again what few could not find."""
-    monkeypatch.setattr(job_log, "committed_proven", lambda ballots, last: NO_BALLOT)
+    monkeypatch.setattr(job_log, "committed_proven", lambda majorities, last: NO_MAJORITY)
     assert any(last != min(begun) for begun, last in (begins(trio(seed)) for seed in range(3, 6)))
+
+
+def test_changes_made_without_a_former_replica_stay_when_it_was_cut_off() -> None:
+    assert [lost_changes(displaced(seed)) for seed in range(6)] == [set()] * 6
+
+
+def test_without_the_rule_the_former_replicas_log_continues(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The canary of that rule: the majority is recorded once under each ballot."""
+    monkeypatch.setattr(Succession, "left", 0)
+    assert any(lost_changes(displaced(seed)) for seed in range(6))

@@ -39,3 +39,19 @@ def test_a_departure_can_complete_the_majority() -> None:
     rig.run(SECOND)
     rig.bundle({file(worker): (110, 120, 0) for worker in WORKERS[:2]})
     assert proven(rig) == [Proven(BALLOT)] * 2
+
+
+def test_a_majority_is_recorded_anew_when_a_replica_has_left() -> None:
+    """It consists of those that have reported since."""
+    rig = Rig()
+    rig.do(rig.master.adverts([(w, AgentAdvert("x", ("access",), 1, T0)) for w in WORKERS[:3]], rig.now))
+    rig.bundle({file(worker): (0, 100, FIRST) for worker in WORKERS[:3]})
+    assert proven(rig) == [Proven(BALLOT)] * 2
+    rig.left = 2
+    rig.bundle({file(WORKERS[0]): (100, 110, 0)})
+    rig.bundle({file(WORKERS[0]): (110, 120, 0)})
+    assert proven(rig) == [Proven(BALLOT)] * 2
+    rig.bundle({file(WORKERS[1]): (100, 110, 0)})
+    assert proven(rig)[2:] == [Proven(BALLOT, 2)] * 2
+    assert rig.state.proven == ((BALLOT, 2), (BALLOT, 2))
+    assert rig.state.snapshot().left == (2, 2)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elf.jobmaster.log.job_log import Base, JobLog, LogRecord, More, Promise, rank
+from elf.jobmaster.log.job_log import NO_MAJORITY, Base, JobLog, LogRecord, More, Promise, rank
 from elf.jobmaster.log.replica import Replica
 from elf.jobmaster.log.replication import Replication
 from elf.srt.messages.effects import Effect, Post, Write
@@ -136,8 +136,9 @@ def test_a_promise_survives_a_restart() -> None:
 
 
 def test_a_log_without_entries_ranks_lowest() -> None:
-    assert rank(THREE, THREE, 0) < rank(NO_BALLOT, ONE, 1) < rank(NO_BALLOT, ONE, 2) < rank(NO_BALLOT, TWO, 1)
-    assert rank(NO_BALLOT, THREE, 9) < rank(ONE, ONE, 1)
+    none = NO_MAJORITY
+    assert rank((THREE, 0), THREE, 0) < rank(none, ONE, 1) < rank(none, ONE, 2) < rank(none, TWO, 1)
+    assert rank(none, THREE, 9) < rank((ONE, 0), TWO, 2) < rank((ONE, 1), ONE, 1)
 
 
 def test_a_log_that_is_not_served_yet_proves_nothing_after_a_link_reset_either() -> None:

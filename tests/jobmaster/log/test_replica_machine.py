@@ -37,7 +37,7 @@ class Master:
     def install(self) -> Install:
         done, rest = tuple(self.entries[: self.committed]), tuple(self.entries[self.committed :])
         proven = Log(self.ballot, self.last, tuple(self.entries)).proven
-        return Install(JOB, self.ballot, self.committed, done, self.last, rest, proven)
+        return Install(JOB, self.ballot, self.committed, done, self.last, rest, *proven)
 
     def append(self, first: int, count: int) -> Append:
         entries = tuple(self.entries[first - 1 : first - 1 + count])
@@ -61,7 +61,7 @@ class Model:
 
     def report(self) -> StateReport:
         log = self.log
-        return StateReport(JOB, self.promised, self.promised, log.last, len(log.entries), False, log.proven)
+        return StateReport(JOB, self.promised, self.promised, log.last, len(log.entries), False, *log.proven)
 
     def appended(self, master: Master, message: Append) -> Message | None:
         end, length = message.first - 1 + len(message.entries), len(self.entries)
@@ -248,7 +248,7 @@ class ReplicaAgainstLists(RuleBasedStateMachine):
             self.answered = node, ballot
             done, rest = tuple(model.entries[: model.applied]), tuple(model.entries[model.applied :])
             log = model.log
-            whole = Install(JOB, ballot, model.applied, done, log.last, rest, log.proven)
+            whole = Install(JOB, ballot, model.applied, done, log.last, rest, *log.proven)
             self.perform(effects, whole)
 
     @precondition(lambda self: self.answered and self.answered[1] == self.model.promised)

@@ -29,9 +29,9 @@ NEXT = (2, b"N" * 16)
 class Routed(Master):
     """Its sinks are called `first` and `second`."""
 
-    def __init__(self, *about: Any) -> None:
+    def __init__(self, *about: Any, **more: Any) -> None:
         nodes = {"first": SINK, "second": LATE}
-        super().__init__(*about)
+        super().__init__(*about, **more)
         self.publication.settings._takers = lambda names: {nodes[name] for name in names}
 
 
