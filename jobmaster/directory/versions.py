@@ -23,7 +23,7 @@ from elf.jobmaster.directory.job_spec import (
     Mode,
     Version,
 )
-from elf.jobmaster.directory.known_schedule import KnownSchedule
+from elf.jobmaster.directory.known_schedule import KnownLine, KnownSchedule
 from elf.jobmaster.directory.settings import Settings
 from elf.jobmaster.directory.shared_plans import WHOLE_BYTES_MAX, shared
 from elf.jobmaster.log.schedule import Shape, plan_of
@@ -148,24 +148,25 @@ def history(spec: JobSpec, known: KnownSchedule | None, lost: Lost | None = None
     not have."""
     versions = {version.digest: version for version in spec.whole}
     back = _fallback(spec, known, lost)
-    changes = _with_lines(
-        spec, known if back is None or known is None else replace(known, lines=known.lines[:-1])
-    )
+    if back is not None and known is not None:
+        known = replace(known, lines=known.lines[:-1])
+    changes = _with_lines(spec, known, () if lost is None else _not_of(spec, lost))
     current = max((at for at, change in enumerate(changes) if change.from_us), default=0)
-    states: list[tuple[Change, State]] = [
-        (change, _state(changes, at, current)) for at, change in enumerate(changes)
-    ]
-    since = changes[0].number
-    for each in lost.changes if lost is not None else ():
-        if each.number > since and not has_change(spec, each):
-            states.append((each, "revoked" if lost is not None and each.number in lost.revoked else "lost"))
-    steps = [
-        _step(
-            change, change.mode, "replaced" if back is not None and state == "in force" else state, versions
-        )
-        for change, state in sorted(states, key=lambda each: each[0].number)
-    ]
+    steps = list[Step]()
+    for at, change in enumerate(changes):
+        state = _state(changes, at, current)
+        if lost is not None and not change.from_us and not has_change(spec, change):
+            state = "revoked" if change.number in lost.revoked else "lost"
+        elif back is not None and state == "in force":
+            state = "replaced"
+        steps.append(_step(change, change.mode, state, versions))
     return steps if back is None else [*steps, _step(back, "fallback", "in force", versions)]
+
+
+def _not_of(spec: JobSpec, lost: Lost) -> tuple[Change, ...]:
+    """The lost changes that came after the spec's first one, and that it does not have."""
+    since = spec.changes[0].number if spec.changes else spec.number
+    return tuple(each for each in lost.changes if each.number > since and not has_change(spec, each))
 
 
 def _step(change: Change, mode: StepMode, state: State, versions: Mapping[str, Version]) -> Step:
@@ -204,8 +205,12 @@ def _state(changes: tuple[Change, ...], at: int, current: int) -> State:
     return "replaced" if from_us and from_us < min(later, default=0) else "superseded"
 
 
-def _with_lines(spec: JobSpec, known: KnownSchedule | None) -> tuple[Change, ...]:
-    """The spec's changes with their control lines, as far as the schedule has them: both are in the order of time."""
+def _with_lines(
+    spec: JobSpec, known: KnownSchedule | None, lost: tuple[Change, ...] = ()
+) -> tuple[Change, ...]:
+    """The changes of the spec, and lost ones, with their control lines as far as the schedule has them: both are in the order of
+    time. The schedule may have the line of a lost change: of two logs, that with the later majority goes on, and the newer spec
+    may be the other side's."""
     changes = list(spec.changes)
     if not changes:  # the spec is of an agent that kept no history
         changes = [Change(spec.number, version.digest, spec.mode, 0) for version in spec.versions]
@@ -213,16 +218,38 @@ def _with_lines(spec: JobSpec, known: KnownSchedule | None) -> tuple[Change, ...
     if changes[0].mode == "start":
         changes[0] = replace(changes[0], from_us=spec.since_us)
     lines = list(known.lines) if known is not None and known.number >= changes[0].number else []
+    recorded = {(change.version, change.from_us) for change in changes}
+    changes = sorted([*changes, *(replace(each, from_us=0) for each in lost)], key=lambda each: each.number)
     for at in range(len(changes) - 1, -1, -1):
-        if lines and lines[-1].version == changes[at].version:
-            is_again = is_signed_again(changes[at])  # its line is the one before
-            line = lines[-1] if is_again else lines.pop()
-            changes[at] = replace(changes[at], from_us=line.from_us or changes[at].from_us)
+        change = changes[at]
+        is_lost = change not in spec.changes and change.mode != "start"
+        if known is not None and change.number > known.number:
+            continue  # its line was not announced yet
+        _drop_lines_after(change, lines)
+        if not lines or lines[-1].version != change.version:
+            continue
+        if is_lost and (change.version, lines[-1].from_us) in recorded:
+            continue
+        line = lines[-1] if is_signed_again(change) else lines.pop()  # such a change has the line before it
+        changes[at] = replace(change, from_us=line.from_us or change.from_us)
     states = [_state(tuple(changes), at, len(changes)) for at in range(len(changes))]
     return tuple(
         replace(change, from_us=0) if state == "replaced" and _has_lost_its_line(change, known) else change
         for change, state in zip(changes, states, strict=True)
     )
+
+
+def _drop_lines_after(change: Change, lines: list[KnownLine]) -> None:
+    """Drop the last lines if the change's own line is known to be before them: they are of changes that are not known here."""
+    own = change.version, change.from_us
+    if (
+        is_signed_again(change)
+        or not change.from_us
+        or own not in {(line.version, line.from_us) for line in lines}
+    ):
+        return
+    while (lines[-1].version, lines[-1].from_us) != own:
+        lines.pop()
 
 
 def _has_lost_its_line(change: Change, known: KnownSchedule | None) -> bool:

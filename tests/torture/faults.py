@@ -212,7 +212,7 @@ def leave(world: World, fault: Fault) -> None:
     with suppress(RefusedError):
         agent.is_wanted = False
         elf("mesh", "leave", "--agent", agent.socket, seconds=LEAVE_S_MAX)
-        world.gone[fault.host] = "left"
+        world.note_left(fault.host)
         return
     agent.is_wanted = agent.is_leaving = True
     if not agent.is_running:

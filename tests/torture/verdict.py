@@ -64,7 +64,8 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Excuse:
-    """Windows that overlap this time (seconds) may be published as whole too early: a clock that is ahead promises too much."""
+    """Windows that overlap this time (seconds) may be published as whole too early: a clock that is ahead promises too much, and
+    so does a process with an agent's key and other logs."""
 
     from_s: float
     until_s: float

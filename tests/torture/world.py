@@ -65,6 +65,8 @@ class World:
         self.gone: dict[str, str] = {}
         """Agents that left or were taken out for good, and how."""
         self.doubtful_ms: dict[str, int] = {}
+        self.left_ms: dict[str, int] = {}
+        """Agents that left, and when."""
         self.servers: dict[str, Server] = {}
         self.agents: dict[str, Agent] = {}
         self.rotations: dict[str, Rotation] = {}
@@ -202,11 +204,16 @@ class World:
                 finally:
                     agent.lock.release()
 
+    def note_left(self, name: str) -> None:
+        """It has left for good: a later change cannot have its lines read again."""
+        self.gone[name] = "left"
+        self.left_ms[name] = int(time.time() * 1_000)
+
     def _ended(self, agent: Agent) -> None:
         assert agent.process is not None
         if agent.is_leaving and agent.process.returncode == 0:
             agent.is_wanted = False
-            self.gone[agent.name] = "left"
+            self.note_left(agent.name)
             return
         said = agent.log_file.read_text(errors="replace")[-2_000:]
         self.ends.append(End(time.time(), agent.name, agent.process.returncode, said))

@@ -24,6 +24,7 @@ from elf.jobmaster.directory.job_spec import (
     lost_item,
 )
 from elf.jobmaster.directory.known_schedule import LINES_MAX, KnownLine, KnownSchedule
+from elf.jobmaster.directory.settings import Settings
 from elf.jobmaster.directory.shared_plans import WHOLE_BYTES_MAX, shared, whole
 from elf.jobmaster.directory.versions import (
     changed,
@@ -348,6 +349,32 @@ def test_changes_of_an_earlier_term_are_lost_and_the_history_says_so() -> None:
         (A.digest, "lost"),
         (C.digest, "in force"),
     ]
+
+
+def test_a_lost_change_whose_line_is_in_the_log_was_in_force() -> None:
+    """The log of the side with the majority goes on; the other side's spec is of a later term, and came into force after it."""
+    job = changed(spec(), B, "split", T0 + 1, None)
+    other = Settings(5, 2 * HOUR)
+    one, later = (next_spec_number((epoch, b"M" * 16), job.number) for epoch in (3, 4))
+    seen = known(job.number, (A, 0), (B, T0 + 1))
+    former = changed(job, B, "restate", T0 + 5, seen, one, settings=other)
+    spec_of_later = changed(job, A, "split", T0 + 9, seen, later)
+    lost = lost_changes(former, spec_of_later, None)
+    assert [change.number for change in lost] == [one]
+    schedule = known(later, (A, 0), (B, T0 + 1), (B, T0 + 5), (A, T0 + 9))
+    steps = history(spec_of_later, schedule, Lost(lost))
+    assert [(step.version, step.from_us, step.state) for step in steps] == [
+        (A.digest, T0, "replaced"),
+        (B.digest, T0 + 1, "replaced"),
+        (B.digest, T0 + 5, "replaced"),
+        (A.digest, T0 + 9, "in force"),
+    ]
+    forgotten = history(spec_of_later, schedule)
+    assert [step.from_us for step in forgotten] == [T0, T0 + 1, T0 + 9], (
+        "a line of none is given to no other change"
+    )
+    without = history(spec_of_later, known(later, (A, 0), (B, T0 + 1), (A, T0 + 9)), Lost(lost))
+    assert [(step.from_us, step.state) for step in without][1:3] == [(T0 + 1, "replaced"), (None, "lost")]
 
 
 def test_nothing_is_lost_where_one_change_follows_another_or_the_job_starts_again() -> None:

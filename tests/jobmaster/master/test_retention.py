@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from elf.jobmaster.directory.job_spec import JobSpec, Version
 from elf.jobmaster.log.entries import Final, Retire
+from elf.jobmaster.master.intake import Intake
 from elf.srt.messages.messages import CLOSED, FIRST, Hello
 from tests.rigs.master_rig import PARAMETERS, SINK, T0, Rig, file, spec_of
 from tests.rigs.mesh_lines import SECOND, LogLine, counts_of, plan_of, version_of
@@ -259,3 +260,21 @@ def test_nothing_is_retired_while_a_change_is_proposed() -> None:
     rig.master._forget_at = rig.now
     rig.tick(1_000)
     assert [type(entry).__name__ for _, entry in rig.waiting] == ["ControlEntry"]
+
+
+@pytest.mark.parametrize("is_broken", [False, True])
+def test_rule_8_no_bundle_counts_that_leaves_out_lines_which_the_log_retains(
+    is_broken: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker leaves out what its log does not retain; then another log goes on, which retains more. Without the rule the bundle
+    is accepted, and the window lacks these lines for good."""
+    if is_broken:
+        monkeypatch.setattr(Intake, "has_all_rows", lambda intake, bundle: True)
+    rig = Rig()
+    made = rig.bundle({file(A): (0, 10, FIRST)}, [(T0, 1, 1)], watermark=T0)
+    since = rig.master.ahead.reread_us
+    lacking = replace(made, id=(C, 1, 1), contributions={file(B): (0, 10, FIRST)}, since_us=since + 1)
+    rig.give(lacking)
+    assert (file(B) in rig.state.positions.at) == is_broken
+    rig.give(replace(lacking, id=(C, 1, 2), since_us=since))
+    assert rig.state.positions.at[file(B)] == 10

@@ -405,13 +405,9 @@ def kept(name: str, seed: int) -> s.Scenario:
     return msgspec.structs.replace(scenario, seed=seed)
 
 
-def retention(seed: int) -> s.Scenario:
-    """Two logs of which one has retired what the other retains: so rare that the seeds in which it occurred are kept."""
-    return kept("third-173", seed)
-
-
 def late_comers(seed: int) -> s.Scenario:
-    """As `retention`, where agents that may still come decide whether lines are late."""
+    """Two logs of which one has retired what the other retains, where agents that may still come decide whether lines are late:
+    so rare that the seeds in which it occurred are kept."""
     return kept("fourth-56", seed)
 
 
@@ -445,21 +441,21 @@ def watched(seed: int) -> s.Scenario:
 
 
 def moved(seed: int) -> s.Scenario:
-    """Two hosts are cut off, and one of them serves; then only the former master is, and the others report to the later one what
-    both may publish as final. Readers watch on both sides."""
+    """Two hosts are cut off, and one of them serves; then the former master and its replicas are, and the others report to the
+    later master what both may publish as final. Readers watch on both sides."""
     rng = Random(seed)
     at = 6 * SECOND + rng.randrange(SECOND)
     middle = at + rng.randint(4, 8) * SECOND
     until = middle + 8 * SECOND
     first, heir, *others = sorted(
-        range(5), key=lambda host: closeness(job_id("job0"), node_id(f"web{host}".encode()))
+        range(8), key=lambda host: closeness(job_id("job0"), node_id(f"web{host}".encode()))
     )
     faults: list[s.AnyFault] = [
         s.Cut(at_us=at, until_us=middle, hosts=(heir, others[0])),
-        s.Cut(at_us=middle, until_us=until, hosts=(first,)),
+        s.Cut(at_us=middle, until_us=until, hosts=(first, others[1], others[2])),
     ]
-    readers = tuple(s.Reader(host=host, job=0, from_us=4 * SECOND) for host in (first, heir, others[1]))
-    return mesh(seed, faults, hosts=5, trouble_us=until + SECOND, readers=readers)
+    readers = tuple(s.Reader(host=host, job=0, from_us=4 * SECOND) for host in (first, heir, others[3]))
+    return mesh(seed, faults, hosts=8, trouble_us=until + SECOND, readers=readers)
 
 
 def bugs(seed: int) -> s.Scenario:

@@ -344,12 +344,6 @@ CANARIES = (
         *(meshes.rivals, range(1, 2)),
     ),
     Canary(
-        "8: a log that retains more accepts no state without its lines",
-        "it accepts that",
-        *(Intake, "has_all_rows", always(True)),
-        *(meshes.retention, range(82, 83)),
-    ),
-    Canary(
         "6: a state in pieces is taken when all of them are there",
         "with the first one",
         *(Replica, "is_whole", always(True)),
@@ -377,13 +371,13 @@ CANARIES = (
         "Final: a window that readers may have as final is revised",
         "each log starts with final windows",
         *(Publication, "_first_status", always("final")),
-        *(meshes.moved, range(1, 2)),
+        *(meshes.moved, range(1)),
     ),
     Canary(
         "Final: a window that another master may have published as final is revised",
         "workers' promises to other masters do not count",
         *(Elsewhere, "may_have", always(False)),
-        *(meshes.moved, range(1, 2)),
+        *(meshes.moved, range(1)),
     ),
     Canary(
         "7: a ballot is raised to take over, once",
