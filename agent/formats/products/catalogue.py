@@ -28,12 +28,13 @@ def product(name: str) -> Format:
     return read_table(name, {key: value for key, value in TABLES[name].items() if key not in OURS})
 
 
-OURS = ("source", "has", "like", "proof", "keys", "guess", "detected")
+OURS = ("source", "has", "like", "proof", "keys", "values", "guess", "detected")
 """Keys that only these tables have.
 
 source: the maker's documentation. has: texts in every line, for a regular expression. like: a regular expression that lines of
 this format match from their start, where the fields alone would take others' lines. proof: one that at least one line matches.
-keys: names of JSON that only this product writes; two of them in most objects decide. guess: other formats may look the same, so
+keys: names of JSON that only this product writes; two of them in most objects decide. values: with `keys` that others write too,
+how values of JSON begin, by their dotted keys. guess: other formats may look the same, so
 that what was assumed must be said. detected: False where another format always has the same lines.
 """
 
@@ -115,6 +116,19 @@ def writer(objects: Sequence[Mapping[str, object]]) -> str | None:
     for name, table in TABLES.items():
         keys = frozenset(table.get("keys", "").split())
         needed = min(2, len(keys))
-        if keys and sum(len(keys & one.keys()) >= needed for one in objects) * 2 > len(objects):
+        values = table.get("values", {})
+        own = sum(len(keys & one.keys()) >= needed and _begin(one, values) for one in objects)
+        if keys and own * 2 > len(objects):
             return name
     return None
+
+
+def _begin(one: Mapping[str, object], values: Mapping[str, str]) -> bool:
+    """Whether the object's values under these dotted keys are texts that begin so."""
+    for path, start in values.items():
+        value: object = one
+        for key in path.split("."):
+            value = value.get(key) if isinstance(value, dict) else None
+        if not isinstance(value, str) or not value.startswith(start):
+            return False
+    return True

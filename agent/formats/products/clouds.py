@@ -4,6 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
+_APP_GATEWAY = (
+    "https://learn.microsoft.com/en-us/azure/application-gateway/monitor-application-gateway-reference"
+)
+_APP_GATEWAY_JSON = {
+    "client_ip": "properties.clientIP",
+    "method": "properties.httpMethod",
+    ":uri": "properties.originalRequestUriWithArgs properties.requestUri",
+    "protocol": "properties.httpVersion",
+    "status": "properties.httpStatus",
+    "bytes": "properties.sentBytes",
+    "request_length": "properties.receivedBytes",
+    "user_agent": "properties.userAgent",
+    "instance": "properties.instanceId",
+    "category": "category",
+}
+"""What both versions write. `requestQuery` is no query: of the first version it holds server variables besides, of the second the
+query of the rewritten URL."""
+
 TABLES: dict[str, dict[str, Any]] = {
     "s3": {
         "summary": "AWS S3 server access logs",
@@ -21,6 +39,38 @@ TABLES: dict[str, dict[str, Any]] = {
         "line": "{time:iso} {elb} {client_ip:host_port} {target} {request_time:seconds+=-1} {request_time:seconds+=-1}"
         " {request_time:seconds+=-1} {status} {target_status:status=0} {request_length} {bytes}"
         ' "{request:request_url}" "{user_agent}" {ssl_cipher} {ssl_protocol}',
+        "time_is": "start",
+    },
+    "nlb": {
+        "summary": "AWS Network Load Balancer: TLS connections, each at its end",
+        "source": "https://docs.aws.amazon.com/elasticloadbalancing/latest/network/load-balancer-access-logs.html",
+        "line": "{type} {version} {time:iso} {elb} {listener} {client_ip:host_port} {destination} {request_time:ms}"
+        " {tls_handshake_time:ms} {request_length} {bytes} {incoming_tls_alert} {chosen_cert_arn} {_} {ssl_cipher} {ssl_protocol}"
+        " {tls_key_exchange} {host} {alpn_fe_protocol} {alpn_be_protocol} {alpn_client_preference_list}"
+        " {tls_connection_creation_time?} {_?}",
+        "like": r"tls [0-9]+\.[0-9]+ [0-9]{4}-",
+    },
+    "aws_waf": {
+        "summary": "AWS WAF: what a web ACL decided about each request",
+        "source": "https://docs.aws.amazon.com/waf/latest/developerguide/logging-fields.html",
+        "json": {
+            "time:epoch_ms": "timestamp",
+            "client_ip": "httpRequest.clientIp",
+            "method": "httpRequest.httpMethod",
+            "path": "httpRequest.uri",
+            "query": "httpRequest.args",
+            "protocol": "httpRequest.httpVersion",
+            "request_id": "httpRequest.requestId",
+            "country": "httpRequest.country",
+            "action": "action",
+            "rule": "terminatingRuleId",
+            "rule_type": "terminatingRuleType",
+            "web_acl": "webaclId",
+            "resource_type": "httpSourceName",
+            "resource": "httpSourceId",
+            "response_code_sent:int": "responseCodeSent",
+        },
+        "keys": "webaclId terminatingRuleId terminatingRuleType httpSourceName httpSourceId ruleGroupList rateBasedRuleList",
         "time_is": "start",
     },
     "api_gateway": {
@@ -136,6 +186,45 @@ TABLES: dict[str, dict[str, Any]] = {
             "category": "category",
         },
         "keys": "resourceId operationName category properties",
+        "values": {"category": "Front"},
+    },
+    "azure_app_gateway_v1": {
+        "summary": "Azure Application Gateway's access log, first version (Standard and WAF): `timeTaken` is milliseconds",
+        "source": _APP_GATEWAY,
+        "json": {
+            "time:time": "time timeStamp timestamp",
+            **_APP_GATEWAY_JSON,
+            "host:host": "properties.originalHost properties.host",
+            "request_time:ms": "properties.timeTaken",
+            "server_variables": "properties.requestQuery",
+        },
+        "keys": "resourceId operationName category properties",
+        "values": {
+            "category": "ApplicationGatewayAccessLog",
+            "properties.instanceId": "ApplicationGatewayRole_IN_",
+        },
+    },
+    "azure_app_gateway": {
+        "summary": "Azure Application Gateway's access log, second version (Standard_v2 and WAF_v2)",
+        "source": _APP_GATEWAY,
+        "json": {
+            "time:time": "timeStamp time timestamp",
+            **_APP_GATEWAY_JSON,
+            "host:host": "properties.originalHost properties.host",
+            "request_time": "properties.timeTaken",
+            "upstream_response_time": "properties.serverResponseLatency",
+            "upstream_addr": "properties.serverRouted",
+            "upstream_status": "properties.serverStatus",
+            "request_id": "properties.transactionId",
+            "ssl_protocol": "properties.sslProtocol",
+            "ssl_cipher": "properties.sslCipher",
+            "error_info": "properties.error_info",
+            "listener": "listenerName",
+            "rule": "ruleName",
+            "backend_pool": "backendPoolName",
+        },
+        "keys": "resourceId operationName category properties",
+        "values": {"category": "ApplicationGatewayAccessLog"},
     },
     "cloudflare": {
         "summary": "Cloudflare's HTTP requests, from Logpush or Logpull",
@@ -164,6 +253,38 @@ TABLES: dict[str, dict[str, Any]] = {
             "bot_score:int": "BotScore",
         },
         "keys": "ClientIP ClientRequestHost ClientRequestMethod ClientRequestURI EdgeResponseStatus EdgeStartTimestamp RayID",
+    },
+    "akamai": {
+        "summary": "Akamai's DataStream 2 as JSON",
+        "source": "https://techdocs.akamai.com/datastream2/docs/data-set-parameters",
+        "json": {
+            "time:epoch": "reqTimeSec",
+            "client_ip": "cliIP",
+            "method": "reqMethod",
+            "path": "reqPath",
+            "query": "queryStr",
+            "scheme": "proto",
+            "status:status=0": "statusCode",
+            "bytes": "bytes",
+            "total_bytes:int": "totalBytes",
+            "referer": "referer",
+            "user_agent": "UA",
+            "host:host": "reqHost",
+            "request_id": "reqId",
+            "turn_around_time:ms": "turnAroundTimeMSec",
+            "transfer_time:ms": "transferTimeMSec",
+            "tls_overhead_time:ms": "tlsOverheadTimeMSec",
+            "cache_status": "cacheStatus",
+            "error_code": "errorCode",
+            "edge_ip": "edgeIP",
+            "country": "country",
+            "cp_code": "cp",
+            "content_type": "rspContentType",
+            "http_x_forwarded_for": "xForwardedFor",
+            "ssl_protocol": "tlsVersion",
+        },
+        "keys": "reqTimeSec cliIP reqHost reqPath reqMethod reqId turnAroundTimeMSec transferTimeMSec",
+        "time_is": "start",
     },
     "fastly": {
         "summary": "Fastly's log streaming as JSON, with the keys of its documentation (its default in text is `common`)",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from elf.agent.formats.products.servers import NGINX
+
 _HAPROXY_COUNTS = (
     "{actconn:int}/{feconn:int}/{beconn:int}/{srv_conn:int}/{retries:int} {srv_queue:int}/{backend_queue:int}"
 )
@@ -65,6 +67,38 @@ TABLES: dict[str, dict[str, Any]] = {
         "line": '{client_ip} {ident} {user} [{time:clf}] "{request:request_url}" {status} {bytes} "{referer}" "{user_agent}"',
         "time_is": "start",
         "like": r'\S+ \S+ .*?\] "[A-Z]+ https?://',
+    },
+    "kong": {
+        "summary": "Kong's proxy access log: combined and the request's id (that of older versions is `combined`)",
+        "source": "https://github.com/Kong/kong/blob/master/kong/templates/nginx_kong.lua",
+        "nginx": f'{NGINX} kong_request_id: "$request_id"',
+    },
+    "kong_json": {
+        "summary": "Kong's File Log plugin, and others that write its log serializer's JSON",
+        "source": "https://developer.konghq.com/plugins/file-log/",
+        "json": {
+            "time:epoch_ms": "started_at",
+            "client_ip": "client_ip",
+            "user": "consumer.username",
+            "method": "request.method",
+            ":url": "request.url request.request_uri request.uri",
+            "status": "response.status",
+            "bytes": "response.size",
+            "request_length": "request.size",
+            "referer": "request.headers.referer",
+            "user_agent": "request.headers.user-agent",
+            "http_x_forwarded_for": "request.headers.x-forwarded-for",
+            "request_time:ms": "latencies.request",
+            "upstream_response_time:ms=-1": "latencies.proxy",
+            "kong_time:ms": "latencies.kong",
+            "request_id": "request.id",
+            "service": "service.name",
+            "route": "route.name",
+            "upstream_uri": "upstream_uri",
+            "upstream_status": "upstream_status",
+        },
+        "keys": "latencies started_at upstream_uri tries workspace authenticated_entity",
+        "time_is": "start",
     },
     "caddy_text": {
         "summary": "Caddy's access log in the form of its console (`format console`)",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-_NGINX = '$remote_addr - $remote_user [$time_local] "$request" $status $body_bytes_sent "$http_referer" "$http_user_agent"'
+NGINX = '$remote_addr - $remote_user [$time_local] "$request" $status $body_bytes_sent "$http_referer" "$http_user_agent"'
 _APACHE = '%h %l %u %t "%r" %>s %b "%{Referer}i" "%{User-Agent}i"'
 _NGINX_LOG = "https://nginx.org/en/docs/http/ngx_http_log_module.html"
 _APACHE_LOG = "https://httpd.apache.org/docs/2.4/mod/mod_log_config.html"
@@ -19,59 +19,59 @@ TABLES: dict[str, dict[str, Any]] = {
     "nginx_timed": {
         "summary": "nginx: combined and `$request_time`",
         "source": _NGINX_LOG,
-        "nginx": f"{_NGINX} $request_time",
+        "nginx": f"{NGINX} $request_time",
         "like": rf'.*" {_SECONDS}$',
         "guess": True,
     },
     "nginx_timed_upstream": {
         "summary": "nginx: combined, `$request_time` and `$upstream_response_time`",
         "source": _NGINX_LOG,
-        "nginx": f"{_NGINX} $request_time $upstream_response_time",
+        "nginx": f"{NGINX} $request_time $upstream_response_time",
         "like": rf'.*" {_SECONDS} {_UPSTREAM}$',
         "guess": True,
     },
     "nginx_main_timed": {
         "summary": "nginx: combined, `$http_x_forwarded_for` and `$request_time`",
         "source": _NGINX_LOG,
-        "nginx": f'{_NGINX} "$http_x_forwarded_for" $request_time',
+        "nginx": f'{NGINX} "$http_x_forwarded_for" $request_time',
         "like": rf'.*" "[^"]*" {_SECONDS}$',
         "guess": True,
     },
     "nginx_main_upstream": {
         "summary": "nginx: combined, `$http_x_forwarded_for`, `$request_time` and `$upstream_response_time`",
         "source": _NGINX_LOG,
-        "nginx": f'{_NGINX} "$http_x_forwarded_for" $request_time $upstream_response_time',
+        "nginx": f'{NGINX} "$http_x_forwarded_for" $request_time $upstream_response_time',
         "like": rf'.*" "[^"]*" {_SECONDS} {_UPSTREAM}$',
         "guess": True,
     },
     "nginx_upstream_time": {
         "summary": "nginx: combined and `rt=… uct=… uht=… urt=…`, as F5's articles time upstreams",
         "source": "https://www.f5.com/company/blog/nginx/using-nginx-logging-for-application-performance-monitoring",
-        "nginx": f'{_NGINX} rt=$request_time uct="$upstream_connect_time" uht="$upstream_header_time"'
+        "nginx": f'{NGINX} rt=$request_time uct="$upstream_connect_time" uht="$upstream_header_time"'
         ' urt="$upstream_response_time"',
     },
     "nginx_upstream_time_bare": {
         "summary": "nginx: combined and `rt=… uct=… uht=… urt=…` without quotes",
         "source": "https://www.f5.com/company/blog/nginx/using-nginx-logging-for-application-performance-monitoring",
-        "nginx": f"{_NGINX} rt=$request_time uct=$upstream_connect_time uht=$upstream_header_time urt=$upstream_response_time",
+        "nginx": f"{NGINX} rt=$request_time uct=$upstream_connect_time uht=$upstream_header_time urt=$upstream_response_time",
     },
     "nginx_timed_pipe": {
         "summary": "nginx: combined, `$request_time`, `$upstream_response_time` and `$pipe`",
         "source": _NGINX_LOG,
-        "nginx": f"{_NGINX} $request_time $upstream_response_time $pipe",
+        "nginx": f"{NGINX} $request_time $upstream_response_time $pipe",
         "like": rf'.*" {_SECONDS} {_UPSTREAM} [.p]$',
         "guess": True,
     },
     "nginx_main_ext": {
         "summary": "nginx: `main_ext` of NGINX Amplify and of many tutorials",
         "source": "https://docs.nginx.com/nginx-amplify/metrics-metadata/additional-nginx-metrics/",
-        "nginx": f'{_NGINX} "$http_x_forwarded_for" "$host" sn="$server_name" rt=$request_time ua="$upstream_addr"'
+        "nginx": f'{NGINX} "$http_x_forwarded_for" "$host" sn="$server_name" rt=$request_time ua="$upstream_addr"'
         ' us="$upstream_status" ut="$upstream_response_time" ul="$upstream_response_length" cs=$upstream_cache_status',
     },
     "nginx_gzip": {
         "summary": 'nginx: combined and `"$gzip_ratio"`, the example of nginx\'s manual',
         "source": _NGINX_LOG,
-        "nginx": f'{_NGINX} "$gzip_ratio"',
+        "nginx": f'{NGINX} "$gzip_ratio"',
         "like": r'.*" "(?:-|[0-9]+\.[0-9]{2})"$',
         "proof": r'.*" "[0-9]+\.[0-9]{2}"$',
         "guess": True,
@@ -79,7 +79,7 @@ TABLES: dict[str, dict[str, Any]] = {
     "gitlab_nginx": {
         "summary": "GitLab's bundled nginx (gitlab_access.log): combined and `$gzip_ratio`",
         "source": "https://docs.gitlab.com/omnibus/settings/nginx/",
-        "nginx": f"{_NGINX} $gzip_ratio",
+        "nginx": f"{NGINX} $gzip_ratio",
         "like": r'.*" (?:-|[0-9]+\.[0-9]{2})$',
         "guess": True,
     },

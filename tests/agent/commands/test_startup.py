@@ -34,8 +34,8 @@ def test_a_query_asked_again_needs_neither_typer_nor_the_compiler(tmp_path: Path
     (tmp_path / "a.log").write_text(LINE)
     program = (
         "import sys; from elf.__main__ import main; code = main(sys.argv[1:]); "
-        "print(sorted({'typer', 'sqlglot', 'rich', 'numpy.ma', 'zoneinfo', 'tempfile', 'sortedcontainers', 'subprocess'}"
-        " & set(sys.modules)), file=sys.stderr); sys.exit(code)"
+        "print(sorted({'typer', 'sqlglot', 'rich', 'numpy.ma', 'numpy._typing', 'zoneinfo', 'tempfile', 'sortedcontainers',"
+        " 'subprocess'} & set(sys.modules)), file=sys.stderr); sys.exit(code)"
     )
     first, again = (python(program, tmp_path, *RUN) for _ in range(2))
     assert json.loads(first.stdout) == json.loads(again.stdout) == {"status": 200, "n": 1}
@@ -48,6 +48,9 @@ def test_what_is_left_out_is_as_if_untouched_afterwards(tmp_path: Path) -> None:
         "from elf.agent.host.startup import light_imports; light_imports(); import sys, threading\n"
         "assert 'numpy._core._add_newdocs' not in sys.modules and 'typing_extensions' not in sys.modules\n"
         "assert 'Threads:\\t1\\n' in open('/proc/self/status').read(), 'threads of the BLAS'\n"
+        "import numpy.typing; assert 'numpy._typing' not in sys.modules and numpy.typing.NDArray[int] | None\n"
+        "from numpy.typing import ArrayLike, DTypeLike; assert 'numpy._typing' in sys.modules\n"
+        "assert numpy.typing is sys.modules['numpy.typing'] and numpy.typing.ArrayLike is ArrayLike\n"
         "import numpy.ma, numpy.linalg, numpy.testing, hashlib\n"
         "numpy.testing.assert_array_equal(numpy.ma.masked_equal([1, 2], 1).filled(0) @ numpy.eye(2), [0, 2])\n"
         "print(hashlib.sha256(b'').hexdigest()[:8])"

@@ -14,6 +14,9 @@ goldens of the general formats, stand lines that the products wrote, shortened:
 - modsecurity (2018): its mailing list. jetty, jetty_timed: Jetty's documentation, and logs of Jetty 7 and 8 in tutorials.
 - uwsgi: logs shown by who runs it, and uWSGI's documentation. fastly (without a server): the default format of Fastly's API.
   api_gateway_clf: the format of AWS's documentation.
+- nlb (2022), aws_waf: parsers' tests, and a log shown by who runs it (2023). kong (2026): logs shown by who runs it.
+  kong_json (2017 to 2020): logs shown by who runs it, and in Kong's documentation. azure_app_gateway_v1 (2018): a log shown by
+  who runs it.
 """
 
 from __future__ import annotations
@@ -204,6 +207,23 @@ def test_a_detection_that_is_not_sure_says_so_and_names_the_next() -> None:
     assert told(combined * 96 + common * 4) == ("combined", "")
     comments = b"#Fields: date time sc-status\n#Remark: no record\n2024-01-01 00:00:00 200\n"
     assert told(comments) == ("w3c", "")
+
+
+@pytest.mark.parametrize(
+    ("category", "instance", "name"),
+    [
+        ("ApplicationGatewayAccessLog", "appgw_0", "azure_app_gateway"),
+        ("ApplicationGatewayAccessLog", "ApplicationGatewayRole_IN_0", "azure_app_gateway_v1"),
+        ("ApplicationGatewayFirewallLog", "appgw_0", "json"),  # Elastic's integrations, 2024
+        ("FrontdoorAccessLog", "appgw_0", "azure_front_door"),
+    ],
+)
+def test_logs_of_azures_resources_differ_by_values(category: str, instance: str, name: str) -> None:
+    line = (
+        '{"resourceId": "/S", "operationName": "x", "time": "2024-05-28T08:58:53.2900501Z",'
+        f' "category": "{category}", "properties": {{"instanceId": "{instance}", "timeTaken": 205}}}}\n'
+    )
+    assert formats.resolve("auto", sample=line.encode()).name == name
 
 
 def test_an_object_of_a_products_keys_that_is_not_its_own_is_json() -> None:
