@@ -72,8 +72,9 @@ def between(rows: Rows, low: Bound, high: Bound | None) -> tuple[int, int]:
 
 
 def cut(rows: Rows, low: Bound, high: Bound | None) -> Rows:
-    """The rows in [low, high), as views."""
-    return rows.slice(*between(rows, low, high))
+    """The rows in [low, high), as views; `rows` itself if that is all of them."""
+    start, stop = between(rows, low, high)
+    return rows if stop - start == len(rows) else rows.slice(start, stop)
 
 
 def quantiles(runs: Sequence[Rows], parts: int) -> list[Bound]:

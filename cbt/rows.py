@@ -40,6 +40,8 @@ class Op(Enum):
         return 2 if self is Op.SUM128 else 1
 
 
+NUMBERS_BYTES = 8 + 8 + 8 + 4 + 8
+"""A row's pane, hash, sub, split and end."""
 MIN_EMPTY = np.iinfo(np.int64).max
 """A MIN lane without any value."""
 MAX_EMPTY = np.iinfo(np.int64).min
@@ -79,8 +81,7 @@ class Rows(msgspec.Struct):
 
     @property
     def nbytes(self) -> int:
-        numbers = self.pane.nbytes + self.hash.nbytes + self.sub.nbytes + self.split.nbytes + self.ends.nbytes
-        return numbers + self.keys.nbytes + self.lanes.nbytes
+        return len(self.pane) * NUMBERS_BYTES + self.keys.nbytes + self.lanes.nbytes
 
     def slice(self, start: int, stop: int) -> Rows:
         """Rows [start, stop) as views, except `ends`, which are relative to the first key. O(stop - start)."""

@@ -291,7 +291,7 @@ class Tree:
             if high is None or (end is not None and high > end):
                 high = end
             above = {fragment: above.get(fragment) or self._unpack(fragment) for fragment in fragments}
-            runs = [cut(run, cursor, high) for run in self._root.runs]
+            runs = [part for run in self._root.runs if len(part := cut(run, cursor, high))]
             scattered = list(above.values())
             size = sum(rows.nbytes for rows in (*runs, *scattered)) + (leaf.raw_bytes if leaf else 0)
             with self._budget.scratch(size + min(size, CHUNK_BYTES)):

@@ -22,6 +22,7 @@ from hypothesis import settings
 
 from elf.errors import ElfError
 from tests.rigs.agents.zygote import Zygote
+from tests.rigs.spark import as_users_have_it, for_small_queries
 from tests.rigs.warm_writer import WarmWriters
 
 settings.register_profile("elf", settings.default, deadline=None)  # a busy machine is no failure
@@ -34,6 +35,8 @@ COLLECT = 100_000, 20, 100
 """Thresholds of garbage collection: at the usual ones a simulation spends a tenth of its time in it, and hardly any garbage."""
 CONNECTS = {"socket.bind", "socket.connect"}
 """Audit events. The address of a Unix socket, which is no network, is a path."""
+users_settings: dict[str, str] = {}
+"""Of the Spark session, where tests change them."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -92,7 +95,7 @@ def _starts_agents(item: pytest.Item) -> bool:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
-    """The shared local Spark session (UTC, ANSI off). Skips where pyspark or Java is missing, but never in CI."""
+    """The shared local Spark session (UTC, ANSI off), for small queries. Skips where pyspark or Java is missing, never in CI."""
     try:
         from elf.sinks.report.spark import session
 
@@ -101,8 +104,16 @@ def spark() -> Iterator[Any]:
         if os.environ.get("CI") == "true":
             raise
         pytest.skip(str(error))
+    users_settings.update(for_small_queries(running))
     yield running
     running.stop()
+
+
+@pytest.fixture
+def generated_code(spark: Any) -> Iterator[None]:
+    """The shared session as `elf report` has it: with generated code, and several tasks."""
+    with as_users_have_it(spark, users_settings):
+        yield
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -6,7 +6,7 @@ import io
 import json
 import logging
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,6 @@ from elf.sinks.lake import layout, parquet, spark_read
 from elf.sinks.lake.parquet import ParquetSink
 from elf.sinks.report import builtin
 from elf.sinks.report.report import report
-from tests.rigs.spark import without_codegen
 from tests.sinks.lake_states import DAY, HOUR, MINUTE, START, traffic_plan, traffic_state
 
 pytestmark = pytest.mark.spark
@@ -29,13 +28,6 @@ PATHS = ["/", "/a", "/b?x=<script>alert(1)</script>", None]
 STATUSES = [200, 200, 304, 404, 500, 503]
 Lake = dict[int, dict[tuple[str | None, int], tuple[int, int | None]]]
 """Pane start -> (path, status) -> (hits, bytes)."""
-
-
-@pytest.fixture(autouse=True, scope="module")
-def interpreted(spark: Any) -> Iterator[None]:
-    """Reports with generated code are those of `test_report_agreement.py`."""
-    with without_codegen(spark):
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -101,6 +101,7 @@ def answers(log: Path, query: str, window: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in out.getvalue().splitlines()]
 
 
+@pytest.mark.usefixtures("generated_code")
 def test_merged_short_windows_are_the_long_ones(spark: Any, log: Path, tmp_path: Path) -> None:
     for job, query in {**QUERIES, "refused": REFUSED}.items():
         sink = ParquetSink(tmp_path)

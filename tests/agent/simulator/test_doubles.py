@@ -26,7 +26,7 @@ def beside(seed: int) -> s.Scenario:
     return msgspec.structs.replace(scenario, faults=faults)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("mesh", [meshes.twins, beside])
 def test_lines_of_a_host_count_once_though_another_process_had_its_key(mesh: object, seed: int) -> None:
     assert simulate(mesh(seed)).violation == ""  # type: ignore[operator]
@@ -113,7 +113,7 @@ def test_who_waits_goes_in_when_the_other_is_gone() -> None:
     assert AT + 2 * meshes.SECOND < starts[-1] <= AT + 3 * meshes.SECOND
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_of_two_that_were_let_in_on_two_sides_one_gives_way(seed: int) -> None:
     """The one of the lower instance; both have served till then, each under ballots of its own."""
     cut = s.Cut(at_us=AT - 500 * meshes.MS, until_us=AT + 4 * meshes.SECOND, hosts=(meshes.MASTER,))

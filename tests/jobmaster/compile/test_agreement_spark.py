@@ -15,7 +15,6 @@ import pytest
 import elf
 from tests.rigs import agreement
 from tests.rigs.lines import NGINX_FORMAT, lines, records
-from tests.rigs.spark import without_codegen
 
 pytestmark = pytest.mark.spark
 
@@ -44,8 +43,7 @@ def view(spark: Any, log: Path) -> Iterator[Any]:
         rows.append(tuple(record[name] for name in names))
     frame = spark.createDataFrame(rows, SCHEMA).coalesce(1).cache()
     frame.createOrReplaceTempView("access")
-    with without_codegen(spark):
-        yield spark
+    yield spark
     spark.catalog.dropTempView("access")
 
 

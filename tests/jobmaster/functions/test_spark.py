@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -17,7 +16,6 @@ from elf.jobmaster.values.sql_types import TIMESTAMP
 from tests.jobmaster.functions.cases import EDGES, plain, rows, shown, sql
 from tests.jobmaster.functions.expressions import expressions
 from tests.jobmaster.functions.test_golden import GOLDEN
-from tests.rigs.spark import without_codegen
 
 CHUNK = 60
 """Expressions per SELECT."""
@@ -45,15 +43,8 @@ def ask(spark: Any, chunk: list[Expression]) -> dict[str, list[Any]]:
     return {sql(e): [plain(row[f"c{at}"]) for row in out] for at, e in enumerate(chunk)}
 
 
-@pytest.fixture
-def interpreted(spark: Any) -> Iterator[Any]:
-    with without_codegen(spark):
-        yield spark
-
-
 @pytest.mark.spark
-def test_the_golden_file_is_what_spark_answers(interpreted: Any) -> None:
-    spark = interpreted
+def test_the_golden_file_is_what_spark_answers(spark: Any) -> None:
     assert spark.conf.get("spark.sql.ansi.enabled") == "false"
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
     edges_view(spark)
