@@ -99,7 +99,7 @@ def _of_mesh(mesh: MeshSection) -> list[str]:
     seeds = ", ".join(seed.endpoint for seed in mesh.seeds) or "none: the first of its mesh"
     keys = f"keys {mesh.bundle}" if mesh.bundle is not None else "without keys, on loopback only"
     settings = [
-        *(f"sink {sink.name}: {sink.parquet}" for sink in mesh.sinks),
+        *map(str, mesh.sinks),
         *([f"limits of every job here: {limits_text(mesh.limits)}"] if mesh.limits != NO_LIMITS else []),
     ]
     if mesh.listen is None:

@@ -270,9 +270,19 @@ class _Reader:
     def _sink(self, index: int, table: dict[str, Any]) -> SinkSection:
         keys = {
             "name": Key(specs.read_name, required=True),
-            "parquet": Key(self._folder, required=True),
+            "parquet": Key(self._folder),
+            "console": Key(partial(read_choice, tuple(specs.CONSOLES))),
         }
-        return SinkSection(**self._values("sink", keys, table, index))
+        sink = SinkSection(**self._values("sink", keys, table, index))
+        if (sink.parquet is None) == (sink.console is None):
+            found = "both" if sink.parquet is not None else "neither"
+            self._refuse(
+                "sink",
+                "name",
+                f'expected one of parquet = "FOLDER" and console = "json", found {found}',
+                index,
+            )
+        return sink
 
     def _source(self, index: int, table: dict[str, Any]) -> SourceSection:
         keys = {

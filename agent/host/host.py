@@ -227,6 +227,7 @@ class Host:
             budget=self.budget,
             sink_of=self.peers.sink_of,
             sinks=[sink.name for sink in self.mesh.sinks],
+            streams=[sink.name for sink in self.mesh.sinks if sink.console is not None],
             columns=self.reading.columns(),
             stores_states=True,
             coded=LOG,
@@ -241,7 +242,7 @@ class Host:
         if self.mesh.sinks:
             from elf.agent.host.sink_host import SinkHost
 
-            self.sinks = SinkHost(self.mesh.sinks, self, records)
+            self.sinks = SinkHost(self.mesh.sinks, self, records, self.config.agent.state_dir)
         self.seeds = Seeds(self.mesh.seeds, me.id, self.transport.ask, self._found_seed)
         await self.seeds.first()
         if self.single_instance.rival is None:

@@ -42,6 +42,7 @@ parquet = "/srv/lake"
 name = "access"
 path = "access.log"
 """
+BOTH = ':19: [sink] name: expected one of parquet = "FOLDER" and console = "json", found both'
 LOOPBACK = """\
 [agent]
 listen = "127.0.0.1:7070"
@@ -101,7 +102,7 @@ def test_without_listen_an_agent_is_its_own() -> None:
 def test_without_listen_and_jobs_it_is_a_mesh_of_one() -> None:
     text = (
         '[agent]\nmetrics = "127.0.0.1:9464"\n[[source]]\nname = "access"\npath = "a"\n[mesh]\nflush = "1s"\n'
-        '[[sink]]\nname = "lake"\nparquet = "/srv/lake"\n[limits]\ngroups = 500\n'
+        '[[sink]]\nname = "lake"\nparquet = "/srv/lake"\n[[sink]]\nname = "out"\nconsole = "json"\n[limits]\ngroups = 500\n'
     )
     config = read(text)
     assert config.mesh == MeshSection(
@@ -112,12 +113,13 @@ def test_without_listen_and_jobs_it_is_a_mesh_of_one() -> None:
         bundle=None,
         parameters=Parameters(flush_us=1_000_000),
         metrics=Address("127.0.0.1:9464"),
-        sinks=(SinkSection("lake", Path("/srv/lake")),),
+        sinks=(SinkSection("lake", Path("/srv/lake")), SinkSection("out", console="json")),
         limits=Limits(500),
     )
-    assert described(config, {})[-3:] == [
+    assert described(config, {})[-4:] == [
         "in no mesh, since it has no listen: elf job start at this host starts jobs",
         "sink lake: /srv/lake",
+        "sink out: standard output, JSON lines",
         "limits of every job here: 500 groups",
     ]
     assert "expected at least one [[source]], found none" in refusal("[agent]\n")
@@ -177,7 +179,9 @@ def test_every_field_of_parameters_has_a_key_of_its_own() -> None:
         ('bundle = "web1.keys"', "", ":4: [agent] listen: a mesh needs keys"),
         ('bundle = "web1.keys"', 'bundel = "x"', ":16: [keys] bundel: unknown key; did you mean bundle?"),
         ('name = "lake"', 'name = "a lake"', ":19: [sink] name: expected a name"),
-        ('parquet = "/srv/lake"', "", ":18: [sink] parquet: expected a value, found nothing"),
+        ('parquet = "/srv/lake"', "", ":19: [sink] name: expected one of parquet = "),
+        ('parquet = "/srv/lake"', 'parquet = "l"\nconsole = "json"', BOTH),
+        ('parquet = "/srv/lake"', 'console = "xml"', ':20: [sink] console: expected "auto" or "table" or'),
         ("cpu_max = 0.5", 'security = "no"', ':7: [agent] security: expected "curve" or "none"'),
         (
             "cpu_max = 0.5",
