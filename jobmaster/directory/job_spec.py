@@ -83,6 +83,11 @@ class Trial(msgspec.Struct, frozen=True, array_like=True, gc=False):
     until_us: Number
 
 
+ALL_TIME: Micros = 1
+"""`since_us` of a job that counts all lines that its agents have when it begins, also those that are older than what it retains:
+its first log begins with them, and only one that is begun anew begins with the oldest retained pane."""
+
+
 class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A job as the operator signed it.
 
@@ -93,10 +98,11 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     again. lateness_us: how long after its time a line may arrive. The default is a minute: servers that log the time at which a
     request begins end it by default after a minute at most. keep_us: how long final panes are retained for revisions. The
     default is an hour: 360 panes of ten seconds, and longer than an upgrade of a host. since_us: older lines are not part of
-    the job. emit_us: the interval at which open windows are published; 0: the mesh's. label: of the folder of job files that
-    started the job; "": a command did. trial: the job tries a change of another one. limits: of what it may cost each agent. end:
-    of a job that is finishing, the operator's signature of the spec that ends it. unread_us: of a "restate": earlier lines cannot
-    be read again everywhere, so the master refuses the change if a window that begins before is not final; 0: it takes it anyway.
+    the job; see `ALL_TIME`. emit_us: the interval at which open windows are published; 0: the mesh's. label: of the folder of job
+    files that started the job; "": a command did. trial: the job tries a change of another one. limits: of what it may cost each
+    agent. end: of a job that is finishing, the operator's signature of the spec that ends it. unread_us: of a "restate": earlier
+    lines cannot be read again everywhere, so the master refuses the change if a window that begins before is not final; 0: it
+    takes it anyway.
     """
 
     name: Name
