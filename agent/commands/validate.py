@@ -90,7 +90,7 @@ def described(settings: Config, plans: Mapping[str, Plan]) -> list[str]:
         lines.append(f"job {job.name}: of {plan.source}, {_windows(plan)}")
         lines.append(
             f"  lateness {us(job.lateness_us)}, open windows every {us(job.emit_us)}, kept for {us(job.keep_us)}; "
-            f"to {', '.join(map(str, job.sinks))}"
+            f"to {', '.join([*map(str, job.sinks), *(f'sink {name}' for name in job.served)]) or 'no sink'}"
         )
     return lines
 

@@ -207,12 +207,30 @@ def test_what_only_a_mesh_has_is_refused_elsewhere() -> None:
     own = (
         '[[source]]\nname = "access"\npath = "a"\n[[job]]\nname = "j"\nsql = "SELECT count(*) FROM access"\n'
     )
-    assert (
-        ":7: [mesh]: this is for jobs that elf job start has started; take the [[job]] of this file out"
-        in (refusal(own + '[mesh]\nflush = "1s"\n'))
-    )
     seeds = '[agent]\nseeds = ["127.0.0.1:1"]\n' + own
     assert ":2: [agent] seeds: only an agent of a mesh has this; add listen" in refusal(seeds)
+
+
+@pytest.mark.parametrize(
+    ("given", "sinks"),
+    [
+        ("[limits]\ngroups = 5\n", ()),
+        ('[agent]\nmetrics = "127.0.0.1:9464"\n', ()),
+        ('[mesh]\nflush = "1s"\n[[sink]]\nname = "out"\nconsole = "json"\n', ("out",)),
+    ],
+)
+def test_jobs_beside_what_only_a_node_has_are_those_of_a_mesh_of_one(
+    given: str, sinks: tuple[str, ...]
+) -> None:
+    config = read(given + LONE + (f"sinks = {list(sinks)}\n" if sinks else ""))
+    assert config.mesh is not None
+    assert config.mesh.listen is None
+    (job,) = config.jobs
+    assert (job.served, job.sinks) == (sinks, ())
+    assert read(LONE).mesh is None
+    assert [str(sink) for sink in read(LONE).jobs[0].sinks] == ["console"]
+    expected = f"expected names of [[sink]] tables, each once; {'those of this file are out' if sinks else 'this file has none'}"
+    assert f"[job] sinks: {expected}, found" in refusal(given + LONE + 'sinks = ["lake"]\n')
 
 
 def test_a_job_of_a_mesh_is_started_with_a_command() -> None:
@@ -234,8 +252,6 @@ def test_limits_for_every_job() -> None:
     assert mesh.limits == Limits(500, False, 1 << 20, 500_000)
     assert "[limits] groups: expected a whole number above 0" in refusal(text.replace("500", "-1"))
     assert "[limits] over: unknown key" in refusal(text + 'over = "other"\n')
-    alone = "[limits]\ngroups = 5\n" + TEXT.partition("[mesh]")[0].partition("listen")[0]
-    assert "[limits]: this is for jobs that elf job start has started" in refusal(alone + LONE)
 
 
 LONE = """
