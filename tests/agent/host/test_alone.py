@@ -177,6 +177,9 @@ def test_a_job_of_all_time_counts_lines_older_than_it_retains_and_a_restart_writ
 
 @pytest.mark.process
 def test_it_loads_neither_sockets_nor_an_event_loop_of_the_mesh() -> None:
-    code = "import sys, elf.agent.host.process, elf.agent.host.host; print(sorted({'zmq', 'uvloop', 'nacl'} & set(sys.modules)))"
+    code = (
+        "import sys; from elf.agent.host.startup import light_event_loop; light_event_loop(with_uvloop=False); "
+        "import elf.agent.host.process, elf.agent.host.host; print(sorted({'zmq', 'uvloop', 'nacl', '_ssl'} & set(sys.modules)))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
