@@ -23,7 +23,7 @@ def agent_command(path: Path, flags: Mapping[str, str], quiet: bool) -> int:
     if settings.mesh is not None:
         from elf.agent.host.startup import light_event_loop
 
-        light_event_loop()
+        light_event_loop(with_uvloop=settings.mesh.listen is not None)
         from elf.agent.host.process import serve_mesh
 
         code = serve_mesh(settings, say, reload.ask)

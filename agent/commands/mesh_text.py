@@ -37,7 +37,7 @@ def job_table(jobs: Sequence[JobLine]) -> str:
     if not jobs:
         return "no jobs; start one with: elf job start NAME --sql SQL"
     columns = ["job", "state", "source", "agents", "master", "lateness", "sinks", "query"]
-    rows = [
+    rows: list[tuple[Any, ...]] = [
         (
             job.name,
             job.state,
@@ -50,6 +50,9 @@ def job_table(jobs: Sequence[JobLine]) -> str:
         )
         for job in jobs
     ]
+    if any(job.label for job in jobs):  # of a folder of job files, or of the agent's own file
+        columns.insert(2, "from")
+        rows = [(*row[:2], job.label or "-", *row[2:]) for row, job in zip(rows, jobs, strict=True)]
     failing = [
         f"failing: job {escape(job.name)} at {escape(failure.agent)}: {escape(failure.text)}"
         for job in jobs

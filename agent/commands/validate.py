@@ -90,7 +90,7 @@ def described(settings: Config, plans: Mapping[str, Plan]) -> list[str]:
         lines.append(f"job {job.name}: of {plan.source}, {_windows(plan)}")
         lines.append(
             f"  lateness {us(job.lateness_us)}, open windows every {us(job.emit_us)}, kept for {us(job.keep_us)}; "
-            f"to {', '.join(map(str, job.sinks))}"
+            f"to {', '.join([*map(str, job.sinks), *(f'sink {name}' for name in job.served)]) or 'no sink'}"
         )
     return lines
 
@@ -99,7 +99,7 @@ def _of_mesh(mesh: MeshSection) -> list[str]:
     seeds = ", ".join(seed.endpoint for seed in mesh.seeds) or "none: the first of its mesh"
     keys = f"keys {mesh.bundle}" if mesh.bundle is not None else "without keys, on loopback only"
     settings = [
-        *(f"sink {sink.name}: {sink.parquet}" for sink in mesh.sinks),
+        *map(str, mesh.sinks),
         *([f"limits of every job here: {limits_text(mesh.limits)}"] if mesh.limits != NO_LIMITS else []),
     ]
     if mesh.listen is None:

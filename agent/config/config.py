@@ -40,9 +40,6 @@ from elf.sinks.spec import SinkSpec
 from elf.srt.messages.parameters import Parameters
 
 ONLY_IN_A_MESH = 'only an agent of a mesh has this; add {}listen = "HOST:PORT"'
-ONLY_FOR_COMMANDS = (
-    "this is for jobs that elf job start has started; take the [[job]] of this file out, and start them so"
-)
 
 
 class AgentSection(msgspec.Struct, frozen=True):
@@ -64,7 +61,8 @@ class SourceSection(msgspec.Struct, frozen=True):
 
 
 class JobSection(msgspec.Struct, frozen=True):
-    """A query that runs as long as the agent. where: "file:line" of its SQL, for messages."""
+    """A query that runs as long as the agent. where: "file:line" of its SQL, for messages. served: of an agent that is a mesh of
+    one, instead of `sinks`: names of its [[sink]]."""
 
     name: str
     sql: str
@@ -73,11 +71,12 @@ class JobSection(msgspec.Struct, frozen=True):
     keep_us: int
     sinks: tuple[SinkSpec, ...]
     where: str
+    served: tuple[str, ...] = ()
 
 
 class Config(msgspec.Struct, frozen=True):
-    """mesh: None for a lone agent that runs the `jobs` of its file. Else `jobs` is empty, since a command starts jobs, also at an
-    agent that is alone, a mesh of one."""
+    """mesh: None for a lone agent that runs the `jobs` of its file and nothing else. With `mesh.listen`, `jobs` is empty, since
+    commands start jobs; without it the agent is a mesh of one, which submits the `jobs` of its file to itself."""
 
     path: Path
     agent: AgentSection
@@ -89,7 +88,9 @@ class Config(msgspec.Struct, frozen=True):
 def check_sinks(job: JobSection, *, has_window: bool) -> None:
     """Raises ConfigError for a live query without windows that has a lake: a lake stores only final windows, so it would stay
     empty."""
-    lakes = [str(sink) for sink in job.sinks if sink.folder is not None]
+    lakes = [str(sink) for sink in job.sinks if sink.folder is not None] + [
+        f"sink {name}" for name in job.served
+    ]
     if lakes and not has_window:
         raise ConfigError(
             f"{job.where}: job {job.name}: without a window nothing is ever final, so {lakes[0]} would stay empty; "
@@ -158,8 +159,8 @@ class _Reader:
         sources = tuple(
             self._source(i, table) for i, table in enumerate(self._tables("source", required=not listens))
         )
-        jobs = tuple(self._job(i, table) for i, table in enumerate(self._tables("job", required=False)))
-        if jobs and mesh is not None:
+        jobs = tuple(self._job(i, table, mesh) for i, table in enumerate(self._tables("job", required=False)))
+        if jobs and listens:
             self._refuse("job", "", f"jobs of a mesh are started with: elf job start {jobs[0].name} --sql …")
         self._unique("source", [source.name for source in sources])
         self._unique("job", [job.name for job in jobs])
@@ -189,8 +190,7 @@ class _Reader:
         listen, advertise = joining["listen"], joining["advertise"]
         if listen is None:
             self._no_mesh(joining)
-            if self._tables("job", required=False):
-                self._own_jobs(joining)
+            if self._tables("job", required=False) and not self._is_mesh_of_one(joining):
                 return None
         elif advertise is None:
             if listen.host in specs.WILDCARDS:
@@ -243,16 +243,12 @@ class _Reader:
             if joining[key] is not None and joining[key] not in ((), "curve"):
                 self._refuse("agent", key, ONLY_IN_A_MESH.format(""))
 
-    def _own_jobs(self, joining: dict[str, Any]) -> None:
-        """Refuse keys about jobs that commands start, beside jobs of the file."""
+    def _is_mesh_of_one(self, joining: dict[str, Any]) -> bool:
+        """Whether a file with jobs has anything that only a node has."""
         self.variables += [f"ELF_LIMITS_{key.upper()}" for key in CAP_KEYS]
         self.variables += ["ELF_KEYS_BUNDLE", *(f"ELF_MESH_{key.upper()}" for key in specs.parameter_keys())]
-        for section in ("mesh", "sink", "limits"):
-            if section in self.top:
-                self._refuse(section, "", ONLY_FOR_COMMANDS)
-        for key in ("cpu_max", "metrics", "control_group"):
-            if joining[key] is not None:
-                self._refuse("agent", key, ONLY_FOR_COMMANDS)
+        has_section = any(section in self.top for section in ("mesh", "sink", "limits"))
+        return has_section or any(joining[key] is not None for key in ("cpu_max", "metrics", "control_group"))
 
     def _parameters(self) -> Parameters:
         fields = specs.parameter_keys()
@@ -270,9 +266,19 @@ class _Reader:
     def _sink(self, index: int, table: dict[str, Any]) -> SinkSection:
         keys = {
             "name": Key(specs.read_name, required=True),
-            "parquet": Key(self._folder, required=True),
+            "parquet": Key(self._folder),
+            "console": Key(partial(read_choice, tuple(specs.CONSOLES))),
         }
-        return SinkSection(**self._values("sink", keys, table, index))
+        sink = SinkSection(**self._values("sink", keys, table, index))
+        if (sink.parquet is None) == (sink.console is None):
+            found = "both" if sink.parquet is not None else "neither"
+            self._refuse(
+                "sink",
+                "name",
+                f'expected one of parquet = "FOLDER" and console = "json", found {found}',
+                index,
+            )
+        return sink
 
     def _source(self, index: int, table: dict[str, Any]) -> SourceSection:
         keys = {
@@ -297,7 +303,9 @@ class _Reader:
             raise ConfigError(str(error)) from error
         return f"toml:{self.path.absolute()}#{name}"
 
-    def _job(self, index: int, table: dict[str, Any]) -> JobSection:
+    def _job(self, index: int, table: dict[str, Any], mesh: MeshSection | None) -> JobSection:
+        """mesh: its jobs name sinks of that."""
+        served = None if mesh is None else [sink.name for sink in mesh.sinks]
         keys = {
             "name": Key(specs.read_name, required=True),
             "sql": Key(read_text),
@@ -305,7 +313,9 @@ class _Reader:
             "lateness": Key(read_duration, units.duration_us("60s")),
             "emit": Key(read_emit, units.duration_us("250ms")),
             "keep": Key(read_duration, units.duration_us("1h")),
-            "sinks": Key(self._sinks, (SinkSpec("console"),)),
+            "sinks": Key(self._sinks, (SinkSpec("console"),))
+            if served is None
+            else Key(partial(_served, served), ()),
         }
         values = self._values("job", keys, table, index)
         if (values["sql"] is None) == (values["file"] is None):
@@ -321,8 +331,9 @@ class _Reader:
             lateness_us=values["lateness"],
             emit_us=values["emit"],
             keep_us=values["keep"],
-            sinks=values["sinks"],
+            sinks=values["sinks"] if served is None else (),
             where=where,
+            served=() if served is None else values["sinks"],
         )
 
     # Tables and keys in general.
@@ -429,6 +440,15 @@ class _Reader:
         if len(set(sinks)) < len(sinks):
             raise ValueError("each sink once")
         return sinks
+
+
+def _served(known: Sequence[str], value: Any) -> tuple[str, ...]:
+    """The names of a job's sinks. Raises ValueError with what was expected."""
+    names = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else (None,)
+    if not all(name in known for name in names) or len(set(names)) < len(names):
+        there = f"those of this file are {', '.join(known)}" if known else "this file has none"
+        raise ValueError(f"names of [[sink]] tables, each once; {there}")
+    return names
 
 
 def _is_ours(variable: str) -> bool:

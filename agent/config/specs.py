@@ -22,14 +22,27 @@ from elf.srt.messages.parameters import Parameters
 
 ADDRESS_EXPECTED = 'an address like "10.0.0.5:7070" or "web1.example.com:7070"'
 SEED_EXPECTED = 'seeds like "10.0.0.5:7070/KEY", as elf keys issue prints them, or a list of them'
+CONSOLES = {
+    "auto": "a table on a terminal, else JSON lines",
+    "table": "tables",
+    "json": "JSON lines",
+    "csv": "CSV",
+}
+"""What the forms of a stream are."""
 WILDCARDS = ("0.0.0.0", "::")
 
 
 class SinkSection(msgspec.Struct, frozen=True):
-    """A sink that this agent serves to all jobs of the mesh. parquet: the folder of its lake."""
+    """A sink that this agent serves to all jobs of the mesh: a lake, or a stream. parquet: the folder of the lake. console: the
+    format in which the stream writes on the agent's standard output."""
 
     name: str
-    parquet: Path
+    parquet: Path | None = None
+    console: str | None = None
+
+    def __str__(self) -> str:
+        where = f"{self.parquet}" if self.console is None else f"standard output, {CONSOLES[self.console]}"
+        return f"sink {self.name}: {where}"
 
 
 class MeshSection(msgspec.Struct, frozen=True):

@@ -37,6 +37,7 @@ from elf.agent.host.job_costs import JobCosts
 from elf.agent.host.memory import LOOK_S, Memory
 from elf.agent.host.metrics import MetricsServer, health, metrics, unparsed_sources
 from elf.agent.host.notices import Milestones, NoticeLog
+from elf.agent.host.own_jobs import has_own, submit_own
 from elf.agent.host.peers import Peers
 from elf.agent.host.recalls import Recalls
 from elf.agent.host.seeds import Seeds
@@ -227,6 +228,7 @@ class Host:
             budget=self.budget,
             sink_of=self.peers.sink_of,
             sinks=[sink.name for sink in self.mesh.sinks],
+            streams=[sink.name for sink in self.mesh.sinks if sink.console is not None],
             columns=self.reading.columns(),
             stores_states=True,
             coded=LOG,
@@ -241,7 +243,7 @@ class Host:
         if self.mesh.sinks:
             from elf.agent.host.sink_host import SinkHost
 
-            self.sinks = SinkHost(self.mesh.sinks, self, records)
+            self.sinks = SinkHost(self.mesh.sinks, self, records, self.config.agent.state_dir)
         self.seeds = Seeds(self.mesh.seeds, me.id, self.transport.ask, self._found_seed)
         await self.seeds.first()
         if self.single_instance.rival is None:
@@ -296,11 +298,14 @@ class Host:
                     f"{control.path}: {error.strerror}; commands could not reach this agent; repair that, or name another "
                     "state_dir"
                 ) from error
-        looks = asyncio.create_task(self.reading.look_at_columns())
+        beside = [asyncio.create_task(self.reading.look_at_columns())]
+        if has_own(self.config, self.node.directory):
+            beside.append(asyncio.create_task(submit_own(self.config, controls[0].path, self.notices)))
+            beside[-1].add_done_callback(self._submitted)
         try:
             waits = [asyncio.create_task(event.wait()) for event in (stop, self._left)]
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-            for wait in (*waits, looks):
+            for wait in (*waits, *beside):
                 wait.cancel()
             if self._left.is_set():
                 await asyncio.sleep(ANSWER_S)
@@ -310,6 +315,12 @@ class Host:
             if figures is not None:
                 await figures.close()
             await self._end()
+
+    def _submitted(self, done: asyncio.Task[None]) -> None:
+        """End the process if its file has a job that cannot run."""
+        if not done.cancelled() and (error := done.exception()) is not None and self._failure is None:
+            self._failure = error if isinstance(error, Exception) else None
+            self._left.set()
 
     def _controls(self) -> list[ControlServer]:
         """The control sockets. That of a group is in the folder that systemd makes for the service in /run, if it does, since

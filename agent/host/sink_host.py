@@ -1,12 +1,13 @@
-"""The sinks that an agent serves to the jobs of its mesh: it stores masters' windows in lakes and records them in ledgers.
+"""The sinks that an agent serves to the jobs of its mesh: it stores masters' windows in lakes, or writes them on its standard
+output (`streams`), and records them in ledgers.
 
     Put, LedgerRequest -> queue -> (thread) checked -> ledgers -> (thread) lake, durable -> ledgers on disk -> reply
     PutPart -> gathered in a file beside the first lake -> PartReply; whole: as a Put
 
 Messages that arrive while one batch is being stored form the next, so the lake's writer process runs at most some three times a
 second. A window is answered only once it is durable: writes to a full or slow lake are retried, and the master repeats unanswered
-messages, within its own bounds. A crash between lake and ledger leaves only a file, which the next Put of that window writes
-again under the same name.
+messages, within its own bounds. While standard output takes nothing, jobs with a stream wait, and the others go on. A crash
+between lake and ledger leaves only a file, which the next Put of that window writes again under the same name.
 
 An exception for one job affects only that job: its messages are dropped until a back-off is over (`elf.agent.node.vacancy`), and
 its ledgers start again as lost ones, since they may be ahead of the lake. The other windows of the batch are stored.
@@ -14,7 +15,8 @@ its ledgers start again as lost ones, since they may be ahead of the lake. The o
 Each job has a ledger for each of its lakes here (`lake_ledgers`). If a ledger is lost, its lake still has files: a new ledger
 starts with a fence above all of them, so that a mesh that starts again uses higher ones, and with the windows that they hold, so
 that a change of the job withdraws these. A ledger that lacks the last windows, because the agent ended before its disk took them,
-gets them in the same way.
+gets them in the same way. Of a stream only the ledger knows what was written: a window that was written just before the process
+was killed may be written once more, in the same revision; and if the ledger is lost, all retained windows are.
 """
 
 from __future__ import annotations
@@ -22,8 +24,9 @@ from __future__ import annotations
 import asyncio
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, Protocol
 
 from elf.agent.config.specs import SinkSection
@@ -31,17 +34,20 @@ from elf.agent.control.gathering import Gathering, OnDisk
 from elf.agent.host.cell_types import check_pane
 from elf.agent.host.compaction import Compaction
 from elf.agent.host.lake_ledgers import adopt, key_of, step_all, wanted
+from elf.agent.host.streams import Streams
 from elf.agent.node.mesh_node import MeshNode, Outer
 from elf.agent.node.vacancy import Vacancy, is_fault
 from elf.errors import PeerError
 from elf.jobmaster.delivery.chunks import put_bytes
 from elf.jobmaster.delivery.ledger import Ledger, above_all
+from elf.jobmaster.delivery.shown import check_rows, window_of
 from elf.jobmaster.delivery.states import PaneReader
 from elf.jobmaster.directory.job_spec import JobSpec, decode_job
 from elf.jobmaster.directory.settings import sinks_of
-from elf.jobmaster.windows.result import PaneState
+from elf.jobmaster.log.schedule import plan_of
+from elf.jobmaster.windows.result import PaneState, Window
 from elf.sinks.lake.parquet import ParquetSink, WriterDied, WriterProcess, cause
-from elf.srt.messages.effects import Effect, Send
+from elf.srt.messages.effects import Effect, Send, Write
 from elf.srt.messages.ids import JobId, NodeId
 from elf.srt.messages.messages import Message
 from elf.srt.messages.reports import Failing
@@ -59,6 +65,8 @@ Letter = tuple[NodeId, LedgerRequest | Put | PutPart]
 Records = Mapping[tuple[str, bytes], Sequence[Any]]
 Failed = dict[JobId, tuple[JobSpec, NodeId, Exception]]
 """Jobs that failed in a batch: the sender of the message, and why."""
+Made = tuple[list[PaneState], Window | None]
+"""Of a window: the states for the job's lakes here, and the window for its streams."""
 Senders = Mapping[str, tuple[JobSpec, NodeId]]
 """Jobs of a batch by name, with the sender of a message of each."""
 
@@ -79,14 +87,16 @@ class Host(Protocol):
 class SinkHost:
     """Runs on the loop of its host, except for reading and writing."""
 
-    def __init__(self, sections: Sequence[SinkSection], host: Host, records: Records) -> None:
-        """Raises ElfError without pyarrow, UsageError where a lake's folder cannot be made."""
+    def __init__(self, sections: Sequence[SinkSection], host: Host, records: Records, folder: Path) -> None:
+        """folder: for parts of windows, if there is no lake. Raises ElfError without pyarrow, UsageError where a lake's folder
+        cannot be made."""
         self._host = host
-        self._lakes = {section.name: ParquetSink(section.parquet) for section in sections}
+        self._lakes = {each.name: ParquetSink(each.parquet) for each in sections if each.parquet is not None}
+        self._streams = Streams({each.name: each.console for each in sections if each.console is not None})
         self._ledgers: dict[JobId, dict[str, Ledger]] = {}
         self._records = {key: list(known) for (kind, key), known in records.items() if kind == "ledger"}
-        """Ledgers of earlier lives."""
-        beside = next(iter(self._lakes.values())).directory
+        """Ledgers of earlier lives; of streams, as they are on disk."""
+        beside = next((lake.directory for lake in self._lakes.values()), folder)
         node = host.node
         bytes_max = node.parameters.window_bytes_max
         self._gathering = Gathering(bytes_max, node.life, lambda: OnDisk(beside))
@@ -94,6 +104,8 @@ class SinkHost:
         self._queue: dict[tuple[Any, ...], Letter] = {}
         self.queued_bytes = 0
         """Bytes of windows that wait for the lakes."""
+        self._unwritten: list[tuple[JobId, list[Effect]]] = []
+        """What is to be done once standard output has taken the text of those jobs. Their messages are dropped until then."""
         self._work: asyncio.Task[None] | None = None
         self._thread = ThreadPoolExecutor(1, "elf-sinks")
         self._compaction = Compaction([lake.directory for lake in self._lakes.values()], time.monotonic())
@@ -165,8 +177,8 @@ class SinkHost:
     async def _serve(self) -> None:
         """Process batches until the queue is empty."""
         try:
-            while self._queue:
-                await asyncio.sleep(GATHER_S)
+            while self._queue or self._unwritten:
+                await asyncio.sleep(RETRY_S if self._unwritten else GATHER_S)
                 letters, self._queue, self.queued_bytes = list(self._queue.values()), {}, 0
                 await self._take_batch(letters)
                 self._compact()
@@ -183,13 +195,13 @@ class SinkHost:
                 continue
             ledgers = {name: self._ledgers[message.job][name] for name in self._names(spec, message)}
             try:
-                stepped, lakes = step_all(ledgers, source, message, self._host.clock_us())
-                await self._in_thread(self._put, [(name, state) for name in lakes for state in made])
+                stepped, names = step_all(ledgers, source, message, self._host.clock_us())
+                await self._in_thread(self._put, names, made)
             except Exception as error:
                 failed[message.job] = spec, source, error
                 continue
             effects.append((message.job, stepped))
-            self.stored += bool(lakes)
+            self.stored += bool(names)
         specs = {spec.name: (spec, letter[0]) for letter, spec, _ in checked}
         while not await self._in_thread(self._flush, specs, failed):
             await asyncio.sleep(RETRY_S)
@@ -199,14 +211,40 @@ class SinkHost:
         for spec, source, reason in failed.values():
             self._failed(spec, source, reason)
         now = self._host.clock_us()
-        done = [effect for job, stepped in effects if job not in failed for effect in stepped]
+        effects = await self._written([each for each in effects if each[0] not in failed])
+        done = [effect for _, stepped in effects for effect in stepped]
         self._host.perform(self._host.node.carry(done, now, self))
+
+    async def _written(
+        self, effects: Sequence[tuple[JobId, list[Effect]]]
+    ) -> list[tuple[JobId, list[Effect]]]:
+        """Write the streams' text. Returns the effects that may be performed: all, or those of jobs without a stream."""
+        effects, self._unwritten = [*self._unwritten, *effects], []
+        keys = {key_of(job, name): job for job, _ in effects for name in self._streams.names}
+        writes = [
+            each
+            for _, stepped in effects
+            for each in stepped
+            if isinstance(each, Write) and each.key[1] in keys
+        ]
+        if not await self._in_thread(self._write):
+            waiting = {keys[write.key[1]] for write in writes}
+            self._unwritten = [each for each in effects if each[0] in waiting]
+            return [each for each in effects if each[0] not in waiting]
+        # Unlike a lake, a stream cannot show what it holds when its ledger is opened again.
+        for write in writes:
+            if write.replace:
+                self._records[write.key[1]] = []
+            self._records.setdefault(write.key[1], []).append(write.record)
+        return effects
 
     # Jobs that fail.
 
     def _is_dropped(self, source: NodeId, message: Message) -> bool:
         """Whether messages of that job, or those of this master, are dropped now."""
         job = getattr(message, "job", b"")
+        if any(job == each for each, _ in self._unwritten):
+            return True
         vacancy = self._vacancies.get(job)
         if vacancy is None:
             return False
@@ -257,8 +295,8 @@ class SinkHost:
         return spec if spec is not None and self._names(spec, message) else None
 
     def _names(self, spec: JobSpec, message: Message | None = None) -> list[str]:
-        """The job's lakes here, and those that it had: the ones that a window names, if it names any (rule Settings*)."""
-        names = [name for name in sinks_of(spec.remembered) if name in self._lakes]
+        """The job's sinks here, and those that it had: the ones that a window names, if it names any (rule Settings*)."""
+        names = [name for name in sinks_of(spec.remembered) if name in self._lakes or name in self._streams]
         wanted = message.sinks if isinstance(message, Put) else ()
         return [name for name in names if name in wanted] if wanted else names
 
@@ -266,18 +304,17 @@ class SinkHost:
 
     def _check(
         self, letters: Sequence[tuple[Letter, JobSpec]], failed: Failed
-    ) -> list[tuple[Letter, JobSpec, list[PaneState]]]:
-        """Open the ledgers of messages. Returns the messages that can be served, with the states to store; a message of an
+    ) -> list[tuple[Letter, JobSpec, Made]]:
+        """Open the ledgers of messages. Returns the messages that can be served, with what to store and to write; a message of an
         unknown version is not answered."""
         found = []
         for (source, message), spec in letters:
             known = self._ledgers.get(message.job, {})
             try:
-                opened = {
-                    name: known.get(name) or self._open(spec, name) for name in self._names(spec, message)
-                }
+                names = self._names(spec, message)
+                opened = {name: known.get(name) or self._open(spec, name) for name in names}
                 self._ledgers[message.job] = known | opened
-                made = self._states(message, spec) if isinstance(message, Put) else []
+                made = self._made(message, spec, names) if isinstance(message, Put) else ([], None)
             except PeerError as error:
                 self._host.notices(
                     f"sink of job {spec.name}: a window that cannot be stored ({error}); it is left out"
@@ -291,10 +328,10 @@ class SinkHost:
         return found
 
     def _open(self, spec: JobSpec, name: str) -> Ledger:
-        """The ledger from disk, with all windows that the lake's files show; without one, it is also above all masters that these
+        """The ledger from disk, with all windows that a lake's files show; without one, it is also above all masters that these
         name. Raises OSError."""
-        ledger = Ledger(spec.id, key_of(spec.id, name))
-        panes = self._lakes[name].revisions(spec.name)
+        ledger, lake = Ledger(spec.id, key_of(spec.id, name)), self._lakes.get(name)
+        panes = lake.revisions(spec.name) if lake is not None else {}
         epoch = max((revision[0] for revision in panes.values()), default=-1)
         records = self._records.get(key_of(spec.id, name))
         if records is not None:
@@ -303,8 +340,21 @@ class SinkHost:
             ledger.fence = above_all(epoch)
         if spec.id in self._reset_ledgers:
             ledger.fence = max(ledger.fence, above_all(max(epoch, self._reset_ledgers[spec.id])))
-        adopt(ledger, self._lakes[name], spec, panes)
+        if lake is not None:
+            adopt(ledger, lake, spec, panes)
         return ledger
+
+    def _made(self, put: Put, spec: JobSpec, names: Sequence[str]) -> Made | None:
+        """Raises PeerError."""
+        window, states = None, None
+        if any(name in self._streams for name in names):
+            check_rows(put)
+            plan = next((plan_of(each.plan) for each in spec.whole if each.digest == put.version), None)
+            if plan is None and put.status != WITHDRAWN:
+                return None
+            window = window_of(spec.name, put, plan)
+        states = self._states(put, spec) if any(name in self._lakes for name in names) else []
+        return None if states is None else (states, window)
 
     def _states(self, put: Put, spec: JobSpec) -> list[PaneState] | None:
         """Raises PeerError."""
@@ -327,9 +377,14 @@ class SinkHost:
             self._readers[key] = PaneReader(spec.name, version, plan)
         return self._readers[key]
 
-    def _put(self, states: Sequence[tuple[str, PaneState]]) -> None:
-        for name, state in states:
-            self._lakes[name].put_state(state)
+    def _put(self, names: Iterable[str], made: Made) -> None:
+        states, window = made
+        for name in names:
+            if name in self._lakes:
+                for state in states:
+                    self._lakes[name].put_state(state)
+            elif window is not None:
+                self._streams.put(name, window)
 
     def _flush(self, specs: Senders, failed: Failed) -> bool:
         """Flush the lakes. Returns whether all are durable, except for failing jobs. Reports a failure of a lake once."""
@@ -337,15 +392,26 @@ class SinkHost:
             try:
                 self._flush_lake(lake, specs, failed)
             except OSError as error:
-                refusal = f"sink {name}: {cause(error)}"
-                if refusal != self.refusal:
-                    self._host.notices(f"{refusal}; its windows wait, and are retried every {RETRY_S:.0f} s")
-                self.is_refused, self.refusal = True, refusal
+                self._refuse(f"sink {name}: {cause(error)}")
                 return False
+        return True
+
+    def _write(self) -> bool:
+        """Write the streams' text, after the lakes are flushed. Returns whether all is written."""
+        try:
+            self._streams.flush()
+        except OSError as error:
+            self._refuse(f"sink {', '.join(self._streams.names)}: {cause(error)}")
+            return False
         if self.is_refused:
             self._host.notices("sinks: all windows are stored again")
         self.is_refused, self.refusal = False, ""
         return True
+
+    def _refuse(self, refusal: str) -> None:
+        if refusal != self.refusal:
+            self._host.notices(f"{refusal}; its windows wait, and are retried every {RETRY_S:.0f} s")
+        self.is_refused, self.refusal = True, refusal
 
     @staticmethod
     def _flush_lake(lake: ParquetSink, specs: Senders, failed: Failed) -> None:

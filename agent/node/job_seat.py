@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from elf.agent.node.delta_worker import DeltaWorker, State
 from elf.agent.node.group_limit import GroupLimit
 from elf.agent.node.job_limits import JobLimits
-from elf.agent.node.lakes import Lakes, SinkOf
+from elf.agent.node.job_sinks import JobSinks, SinkOf
 from elf.agent.node.term import Term
 from elf.agent.node.timers import Timed
 from elf.cbt.budget import Budget
@@ -111,7 +111,7 @@ class JobSeat:
         self._life, self._instance, self._is_able = life, instance, is_able
         self._rng, self._has_credit = rng, has_credit
         self._parameters, self._stores_states = parameters, stores_states
-        self._lakes = Lakes(sink_of)
+        self._sinks = JobSinks(sink_of, directory)
         # As master, with a log that lost to another one, which lacks what this one published.
         self._served_on = False
         self.master: Master | None = None
@@ -248,7 +248,7 @@ class JobSeat:
         if self.master is not None:
             if spec is not known:
                 effects += self.master.spec_changed(spec, now)
-            effects += self._lakes.serve(self.master, now)
+            effects += self._sinks.serve(self.master, now)
         effects += self._note_ballot(self._held.ballot(), now)
         return effects + self._note_agents(now)
 
@@ -494,7 +494,7 @@ class JobSeat:
         if committed and self.master is not None:
             effects += self.master.committed(committed, now)
             if any(isinstance(entry, Begin | ControlEntry | Retire) for _, entry in committed):
-                effects += self._lakes.serve(self.master, now)  # the sinks of its schedule's lines
+                effects += self._sinks.serve(self.master, now)  # the sinks of its schedule's lines
         for change in self.succession.news.take_changes():
             if isinstance(change, Serve):
                 effects += self._serve(change, now)
@@ -507,7 +507,7 @@ class JobSeat:
     def _serve(self, serve: Serve, now: int) -> list[Effect]:
         assert isinstance(serve.state, JobState)
         self.takeovers += 1
-        self._lakes.look(sinks_of(every(serve.state.schedule, self.spec.base)))
+        self._sinks.look(sinks_of(every(serve.state.schedule, self.spec.base)))
         # The former node may have taken the log over and never served: what masters before it published is unknown then.
         served = serve.state.served
         has_served = (served[0] + 1, m.node_of(served)) == (serve.ballot[0], serve.former)
@@ -519,7 +519,7 @@ class JobSeat:
             self._parameters,
             lambda entry: self.succession.propose(entry, self._now),
             self._budget,
-            self._lakes.sinks,
+            self._sinks.nodes,
             room=lambda: self.succession.room,
             stores_states=self._stores_states,
             known_schedule=self._held.schedule(),
@@ -529,7 +529,8 @@ class JobSeat:
             handed_on=has_served and is_gone and not self._served_on,
             signer=self._held.signer,
             is_void=self._held.is_void,
-            takers=self._lakes.takers,
+            takers=self._sinks.takers,
+            takes=self._sinks.takes,
         )
         self._served_on = False
         self._gather()

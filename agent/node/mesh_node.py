@@ -34,7 +34,7 @@ from elf.agent.node.abilities import Abilities
 from elf.agent.node.departure import Departure
 from elf.agent.node.early import EarlyMessages, message_job
 from elf.agent.node.job_seat import JobSeat
-from elf.agent.node.lakes import SinkOf
+from elf.agent.node.job_sinks import SinkOf
 from elf.agent.node.linked_node import Outer, Standing
 from elf.agent.node.revoked import OWN, REVOKED, Voids, apply_revocations
 from elf.agent.node.rivals import Rivals
@@ -82,11 +82,11 @@ class MeshNode(SeatedNode):
     """One agent as a member of the mesh.
 
     `sources`: names of the sources that it reads; `columns`: columns that only these sources have. `sinks`: names of the sinks
-    that it serves. `now` is always this node's own clock, in microseconds. coded: links carry bytes, with a log's entries and
-    states in this form; without it, links carry messages as objects, between nodes of one process. encoder: encodes the records
-    that seats write; without it, the host does. `has_room`: whether a message to that node is sent soon. `sign` signs this node's
-    directory items, `verify` accepts or refuses those of others, `signers` says who signed them
-    (`elf.srt.security.items.Notary`); without these three all items are accepted. caps: limits for every job at this node.
+    that it serves; `streams`: those of them that take rows. `now` is always this node's own clock, in microseconds. coded: links
+    carry bytes, with a log's entries and states in this form; without it, links carry messages as objects, between nodes of one
+    process. encoder: encodes the records that seats write; without it, the host does. `has_room`: whether a message to that node
+    is sent soon. `sign` signs this node's directory items, `verify` accepts or refuses those of others, `signers` says who signed
+    them (`elf.srt.security.items.Notary`); without these three all items are accepted. caps: limits for every job at this node.
     features: of plans, if not this version's.
     """
 
@@ -102,6 +102,7 @@ class MeshNode(SeatedNode):
         sink_of: SinkOf,
         stores_states: bool = False,
         sinks: Sequence[str] = (),
+        streams: Sequence[str] = (),
         columns: Sequence[SourceColumns] = (),
         sign: Callable[[Item], Item] = lambda item: item,
         verify: Callable[[Item], bool] = lambda item: True,
@@ -126,7 +127,7 @@ class MeshNode(SeatedNode):
             caps=caps,
         )
         self.name = name
-        self.sources, self.sinks = tuple(sources), tuple(sinks)
+        self.sources, self.sinks, self.streams = tuple(sources), tuple(sinks), tuple(streams)
         self.columns = tuple(columns)
         self.overlay = Overlay(me, parameters, rng)
         self.directory = Directory(parameters, lambda item: is_readable(item) and verify(item), rng, signers)
@@ -187,19 +188,9 @@ class MeshNode(SeatedNode):
         return self._sign(self._advert(now, 0).item(self.id))
 
     def _advert(self, now: int, until_us: int) -> AgentAdvert:
-        address = self.overlay.me.address
-        return AgentAdvert(
-            self.name,
-            self.sources,
-            self.life,
-            now,
-            until_us,
-            self.sinks,
-            address,
-            self.columns,
-            self.instance,
-            self.abilities.features,
-        )
+        address, features = self.overlay.me.address, self.abilities.features
+        about = self.sinks, address, self.columns, self.instance, features, self.streams
+        return AgentAdvert(self.name, self.sources, self.life, now, until_us, *about)
 
     def receive(self, source: NodeId, message: Message, now: int) -> list[Outer]:
         """A datagram arrived."""

@@ -35,7 +35,7 @@ from msgspec.structs import replace
 
 from elf.agent.node.abilities import Abilities
 from elf.agent.node.job_seat import JobSeat
-from elf.agent.node.lakes import SinkOf
+from elf.agent.node.job_sinks import SinkOf
 from elf.agent.node.linked_node import LinkedNode, Outer, Standing, is_for_disk
 from elf.agent.node.neighbours import Neighbours
 from elf.agent.node.timers import Timed

@@ -11,6 +11,8 @@ with less than whole coverage is not sent there: it may lack lines that were los
 
 A window larger than `window_bytes_max`, or than the sink accepts, is not sent, and a Notice reports it.
 
+A sink that stores the states of panes gets no rows, and one that writes rows no states (`Takes`).
+
 Memory is bounded: past `outbox_bytes_max` only the key and the revision of a window wait, and its rows are read again from the
 job's state when it is sent. One large window is kept in addition, whose states are under the budget, on disk if need be. A window
 that is past retention when it is read is lost, and a Notice reports it.
@@ -31,13 +33,14 @@ that is past retention when it is read is lost, and a Notice reports it.
 Invariants (`check`): `nbytes` of each sink is the size of its waiting windows with rows, and at most `outbox_bytes_max`; only one
 large window with rows waits in addition; a window that is being sent in parts also waits, in the same or a newer revision; parts
 in flight were made, and are within the bound; nothing was sent to a sink before it reported its ledger; no rows wait for sinks
-that store states; a fence is above the own ballot.
+that take states only; a fence is above the own ballot.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from enum import Flag
 from itertools import islice
 from typing import Final, Literal
 
@@ -71,6 +74,13 @@ WindowKey = tuple[str, Micros]
 Reread = Callable[[WindowKey, str], Put | Literal["later"] | None]
 """Reads a final window again, to be sent with that status. Returns None if it cannot be read, or if its rows have changed, so
 that a later put follows, and `LATER` while a large window is being read."""
+
+
+class Takes(Flag):
+    """What the sinks of a node take of a final window."""
+
+    ROWS = 1
+    STATES = 2
 
 
 class _Waiting(msgspec.Struct):
@@ -155,8 +165,8 @@ class _Sink(msgspec.Struct):
 
 class Outbox:
     """A master's windows for its sinks. fence: the highest ballot under which a sink refused this master, or None. with_open:
-    whether sinks also receive open windows; those that store states do not. is_before: whether a revision is from before the log
-    began."""
+    whether sinks receive windows whole, and open ones too; without it, they receive final windows, and of these what `takes`
+    says; a sink that it does not name, the states. is_before: whether a revision is from before the log began."""
 
     def __init__(
         self,
@@ -168,8 +178,9 @@ class Outbox:
         with_open: bool = True,
         name: str = "",
         is_before: Callable[[Revision], bool] = lambda revision: False,
+        takes: Mapping[NodeId, Takes] = {},
     ) -> None:
-        self.job, self.ballot, self.with_open = job, ballot, with_open
+        self.job, self.ballot, self.with_open, self._takes = job, ballot, with_open, takes
         self.takes_open = with_open
         """Whether the sinks take open windows."""
         self._is_before = is_before
@@ -180,9 +191,12 @@ class Outbox:
         self.lost = 0
         """The number of windows that could not be sent while they were retained, or are too large."""
 
-    def serve(self, sinks: Iterable[NodeId], fresh: Collection[NodeId] = ()) -> None:
+    def serve(
+        self, sinks: Iterable[NodeId], fresh: Collection[NodeId] = (), takes: Mapping[NodeId, Takes] = {}
+    ) -> None:
         """Set the sinks. A sink that is new, or has one lake more (`fresh`), is requested to report its ledger, and then receives
         the final windows that it lacks."""
+        self._takes = takes
         before = {sink: known for sink, known in self._sinks.items() if sink not in fresh}
         self._sinks = {sink: before.get(sink) or _Sink(is_late=True) for sink in sinks}
 
@@ -202,12 +216,22 @@ class Outbox:
 
     def put(self, put: Put, to: Collection[NodeId] | None = None) -> None:
         """Send a final, revised or withdrawn window to all sinks, or to these, until it is acknowledged."""
-        if not self.with_open:
-            put = replace(put, rows=())  # these sinks store states
-        for sink in self._to(to).values():
-            nbytes = max(put_bytes(put), WINDOW_BYTES)
-            waiting = _Waiting(put.revision, put.status, put, nbytes)
+        for node, sink in self._to(to).items():
+            taken = self._taken(node, put)
+            nbytes = max(put_bytes(taken), WINDOW_BYTES)
+            waiting = _Waiting(put.revision, put.status, taken, nbytes)
             sink.keep((put.version, put.start), waiting, self._parameters.outbox_bytes_max)
+
+    def _taken(self, node: NodeId, put: Put) -> Put:
+        """What the sinks of that node take of a window."""
+        if self.with_open:
+            return put
+        takes = self._takes.get(node, Takes.STATES)
+        if put.rows and Takes.ROWS not in takes:
+            put = replace(put, rows=())
+        if put.panes and Takes.STATES not in takes:
+            put = replace(put, panes=())
+        return put
 
     def _to(self, to: Collection[NodeId] | None) -> dict[NodeId, _Sink]:
         return {sink: known for sink, known in self._sinks.items() if to is None or sink in to}
@@ -347,8 +371,7 @@ class Outbox:
         if self.is_worse(put, sink.ledger.get(key) if sink.ledger is not None else None):
             sink.drop(key)
             return []
-        if not self.with_open and put.rows:
-            put = replace(put, rows=())
+        put = self._taken(to, put)
         nbytes = put_bytes(put)
         if nbytes > self._parameters.window_bytes_max:
             return self._too_large(to, sink, key, nbytes, self._parameters.window_bytes_max)
@@ -421,10 +444,11 @@ class Outbox:
     def check(self) -> None:
         """Raise AssertionError unless the invariants hold. O(windows that wait)."""
         assert self.fence is None or self.fence > self.ballot
-        for sink in self._sinks.values():
+        for node, sink in self._sinks.items():
             sink.check(self._parameters.outbox_bytes_max)
+            takes_rows = self.with_open or Takes.ROWS in self._takes.get(node, Takes.STATES)
             for waiting in sink.waiting.values():
-                assert self.with_open or waiting.put is None or not waiting.put.rows
+                assert takes_rows or waiting.put is None or not waiting.put.rows
             if sink.sending is not None:
                 assert len(sink.sending.flight) <= self._flight_max(sink.sending)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import lcm
 
 from elf.jobmaster.directory.directory import body_digest
-from elf.jobmaster.directory.job_spec import JobSpec
+from elf.jobmaster.directory.job_spec import ALL_TIME, JobSpec
 from elf.jobmaster.directory.known_schedule import KnownSchedule
 from elf.jobmaster.directory.settings import carry, every, name_of, retained_from, settings_at
 from elf.jobmaster.log.entries import Begin, SpecRank
@@ -28,12 +28,15 @@ def next_spec_number(ballot: Ballot, last: int) -> int:
 
 def first_entry(spec: JobSpec, ballot: Ballot, now: Micros, earlier: KnownSchedule | None = None) -> Begin:
     """Rule 7, 8: a new log never begins at position zero, but with the oldest retained pane (or with the job, if that is later).
+    Only the first log of a job of `ALL_TIME` begins with the oldest line that an agent has: nothing was published before.
     earlier: the schedule of an earlier log, according to the directory."""
     known = _known_lines(spec, ballot, earlier) if earlier is not None else ()
     schedule = known or _first_schedule(spec, ballot)
     sizes = [Shape.of(plan_of(line.plan)).size_us for line in schedule]
     late_us = max(each.lateness_us for each in every(schedule, spec.base))
-    since = max(spec.since_us, retained_from(schedule, spec.base, now - late_us - max(sizes)))
+    retained_us = retained_from(schedule, spec.base, now - late_us - max(sizes))
+    is_first = ballot[0] <= 1 and earlier is None
+    since = ALL_TIME if spec.since_us == ALL_TIME and is_first else max(spec.since_us, retained_us)
     if len(spec.versions) == 1 and len(spec.changes) < 2:
         since = max(since, spec.line_us)
     since -= since % (sizes[0] or 1)

@@ -83,6 +83,11 @@ class Trial(msgspec.Struct, frozen=True, array_like=True, gc=False):
     until_us: Number
 
 
+ALL_TIME: Micros = 1
+"""`since_us` of a job that counts all lines that its agents have when it begins, also those that are older than what it retains:
+its first log begins with them, and only one that is begun anew begins with the oldest retained pane."""
+
+
 class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A job as the operator signed it.
 
@@ -93,10 +98,11 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     again. lateness_us: how long after its time a line may arrive. The default is a minute: servers that log the time at which a
     request begins end it by default after a minute at most. keep_us: how long final panes are retained for revisions. The
     default is an hour: 360 panes of ten seconds, and longer than an upgrade of a host. since_us: older lines are not part of
-    the job. emit_us: the interval at which open windows are published; 0: the mesh's. label: of the folder of job files that
-    started the job; "": a command did. trial: the job tries a change of another one. limits: of what it may cost each agent. end:
-    of a job that is finishing, the operator's signature of the spec that ends it. unread_us: of a "restate": earlier lines cannot
-    be read again everywhere, so the master refuses the change if a window that begins before is not final; 0: it takes it anyway.
+    the job; see `ALL_TIME`. emit_us: the interval at which open windows are published; 0: the mesh's. label: of the folder of job
+    files that started the job; "": a command did. trial: the job tries a change of another one. limits: of what it may cost each
+    agent. end: of a job that is finishing, the operator's signature of the spec that ends it. unread_us: of a "restate": earlier
+    lines cannot be read again everywhere, so the master refuses the change if a window that begins before is not final; 0: it
+    takes it anyway.
     """
 
     name: Name
@@ -217,7 +223,8 @@ class AgentAdvert(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """An agent's announcement: the `sources` that it follows, in which life, and since when; the `sinks` that it serves; its
     `address`; those `columns` of its sources that others may not have. until_us: it has left for good, and none of its lines is
     at or past this time; 0: it has not left. instance: that of the process that made this advert. features: of plans that it
-    knows (`elf.jobmaster.plan.features`); none: it is too old to say, and is taken to know all."""
+    knows (`elf.jobmaster.plan.features`); none: it is too old to say, and is taken to know all. streams: those of its sinks that
+    take the rows of windows; the others take the states of panes."""
 
     name: Name
     sources: Annotated[tuple[Name, ...], Meta(max_length=64)]
@@ -229,13 +236,15 @@ class AgentAdvert(msgspec.Struct, frozen=True, array_like=True, gc=False):
     columns: Annotated[tuple[SourceColumns, ...], Meta(max_length=64)] = ()
     instance: Instance = 0
     features: Annotated[bytes, Meta(max_length=FEATURES_BYTES_MAX)] = b""
+    streams: Annotated[tuple[Name, ...], Meta(max_length=64)] = ()
 
     def lacks(self, needs: Features) -> tuple[str, ...]:
         """The features among these that the agent does not know. Cached."""
         return lacking(self.features, needs) if self.features else ()
 
     def encode(self) -> bytes:
-        return _encoder.encode(self)
+        """Without streams, the bytes are those of versions that know none."""
+        return _encoder.encode(self if self.streams else astuple(self)[:-1])
 
     def item(self, node: NodeId, signature: bytes = b"") -> Item:
         """The directory's entry of this agent; a later one, in the same life or a later life, replaces it."""

@@ -44,9 +44,11 @@ def meaning_of(version: Version) -> str:
     return digest(replace(plan_of(version.plan), sql=""))
 
 
-def started(spec: JobSpec) -> JobSpec:
-    """A job that starts, with its start as the first entry of its history."""
-    return replace(spec, changes=(Change(spec.number, spec.versions[-1].digest, "start", spec.since_us),))
+def started(spec: JobSpec, asked_us: Micros = 0) -> JobSpec:
+    """A job that starts, with its start as the first entry of its history. asked_us: when that was asked for, if its lines count
+    from another time on."""
+    start = Change(spec.number, spec.versions[-1].digest, "start", asked_us or spec.since_us)
+    return replace(spec, changes=(start,))
 
 
 def with_shared_plans(versions: Sequence[Version]) -> tuple[Version, ...]:

@@ -15,14 +15,14 @@ Prior art: windows and watermarks are those of MillWheel, with a watermark for e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Literal
 
 from msgspec.structs import replace
 
 from elf.cbt.budget import Budget
-from elf.jobmaster.delivery.outbox import Outbox
+from elf.jobmaster.delivery.outbox import Outbox, Takes
 from elf.jobmaster.delivery.watchers import Watchers, without_panes
 from elf.jobmaster.directory.changes import first_entry
 from elf.jobmaster.directory.job_spec import AgentAdvert, JobSpec
@@ -47,6 +47,12 @@ from elf.srt.messages.parameters import Parameters
 from elf.srt.messages.results import WITHDRAWN, LedgerReport, PartReply, Put, PutReply, Watch
 
 
+def _has_lakes(names: Sequence[str], sinks: Sequence[NodeId], takes: Mapping[NodeId, Takes]) -> bool:
+    """Whether a job with these sinks, of which these nodes serve some, needs the states of panes, also for sinks that no node
+    serves at present."""
+    return bool(names) and not (sinks and all(takes.get(sink) == Takes.ROWS for sink in sinks))
+
+
 def is_time(at: int | None, now: int, span: int) -> bool:
     """Whether `at` has come, or is more than `span` away because the clock stepped back."""
     return at is not None and (now >= at or at > now + span)
@@ -60,7 +66,7 @@ class Master:
     that keep a ledger; stores_states: whether they store the states of panes, not only rows. known_schedule: the schedule of an
     earlier log, according to the directory, which a new log continues. losses, left: see `Succession`; unshared: entries that an
     earlier master on this node kept. handed_on: the former master has published nothing that is not in the log. signer, is_void:
-    see `Amendments`. takers: see `WindowSettings`. Every public method takes the node's clock and
+    see `Amendments`. takers: see `WindowSettings`; takes: see `Outbox`. Every public method takes the node's clock and
     returns effects. `fence`: a higher ballot that a sink reported; the node must step down.
     """
 
@@ -83,6 +89,7 @@ class Master:
         signer: Callable[[], bytes] = bytes,
         is_void: Callable[[bytes, Micros], bool] = lambda signer, now: False,
         takers: Takers = lambda names: None,
+        takes: Mapping[NodeId, Takes] = {},
     ) -> None:
         self.spec, self.state, self.ballot, self.parameters = spec, state, ballot, parameters
         self.job = state.job
@@ -100,7 +107,9 @@ class Master:
             stores_states=stores_states,
         )
         self._stores_states = stores_states
-        self.publication.contents.stores_states &= bool(self.publication.settings.sinks)
+        self.publication.contents.stores_states = stores_states and _has_lakes(
+            self.publication.settings.sinks, sinks, takes
+        )
         self.outbox = Outbox(
             self.job,
             ballot,
@@ -110,6 +119,7 @@ class Master:
             with_open=not stores_states,
             name=spec.name,
             is_before=self.publication.earlier.is_before,
+            takes=takes,
         )
         self.watchers = Watchers(self.job, ballot, parameters, self._reread, self.publication.newest_finals)
         self._out: list[Effect] = []
@@ -365,13 +375,19 @@ class Master:
 
     # ---- sinks ----
 
-    def serve_sinks(self, sinks: Sequence[NodeId], now: int, fresh: Collection[NodeId] = ()) -> list[Effect]:
-        """Set the nodes of the job's sinks, and request at once the ledgers of new ones and of `fresh`: those that have one lake
+    def serve_sinks(
+        self,
+        sinks: Sequence[NodeId],
+        now: int,
+        fresh: Collection[NodeId] = (),
+        takes: Mapping[NodeId, Takes] = {},
+    ) -> list[Effect]:
+        """Set the nodes of the job's sinks, and request at once the ledgers of new ones and of `fresh`: those that have one sink
         more than before."""
-        self.publication.contents.stores_states = self._stores_states and bool(
-            self.publication.settings.sinks
+        self.publication.contents.stores_states = self._stores_states and _has_lakes(
+            self.publication.settings.sinks, sinks, takes
         )
-        self.outbox.serve(sinks, fresh)
+        self.outbox.serve(sinks, fresh, takes)
         return self._end(now)
 
     def _reread(self, key: WindowKey, status: str) -> Put | Literal["later"] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from functools import lru_cache
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, BinaryIO, TextIO
 from weakref import WeakSet
 
 from elf.errors import UsageError
@@ -40,10 +40,11 @@ def new_console(
     meta: bool = False,
     opens: bool = True,
     empties: bool = False,
+    stream: BinaryIO | None = None,
 ) -> Sink:
-    """A new sink for stdout. output: "table", "json", "csv", or "auto": a table on a terminal, JSON lines in a pipe.
-    meta: add status, revision and line counters; in a table, the job's name. opens, empties: of JSON lines and CSV, see
-    `RowStream`. Raises `UsageError`.
+    """A new sink for stdout, or for a stream that stands for it. output: "table", "json", "csv", or "auto": a table on a
+    terminal, JSON lines in a pipe. meta: add status, revision and line counters; in a table, the job's name. opens, empties: of
+    JSON lines and CSV, see `RowStream`. Raises `UsageError`.
     """
     if output not in OUTPUTS:
         raise UsageError(f"--output: expected {', '.join(OUTPUTS)}, found {output!r}")
@@ -52,16 +53,16 @@ def new_console(
     if output == "table":
         from elf.sinks.console.console import Table
 
-        table = Table(colour=is_coloured(color), show_job=meta)
+        table = Table(stream, colour=is_coloured(color), show_job=meta)
         _tables.add(table)
         return table
     if output == "json":
         from elf.sinks.console.jsonlines import JsonLines
 
-        return JsonLines(meta=meta, opens=opens, empties=empties)
+        return JsonLines(stream, meta=meta, opens=opens, empties=empties)
     from elf.sinks.console.csv import Csv
 
-    return Csv(meta=meta, opens=opens, empties=empties)
+    return Csv(stream, meta=meta, opens=opens, empties=empties)
 
 
 def make_way() -> None:

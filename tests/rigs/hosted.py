@@ -112,11 +112,12 @@ class SinkWorld(World):
 
     serving: tuple[str, ...] = ()
     lakes: tuple[str, ...] = ("lake",)
+    streams: tuple[str, ...] = ()
 
     def _make_node(self, actor: Actor) -> MeshNode:
         super()._make_node(actor)
         contact = Contact(actor.id, actor.life)
-        sinks = self.lakes if actor.name in self.serving else ()
+        sinks = self.lakes + self.streams if actor.name in self.serving else ()
         actor.node = MeshNode(
             contact,
             actor.name,
@@ -126,6 +127,7 @@ class SinkWorld(World):
             budget=Budget(1 << 30),
             sink_of=lambda name: self._sink(actor, name),
             sinks=sinks,
+            streams=self.streams if sinks else (),
             stores_states=True,
         )
         return actor.node
@@ -138,7 +140,7 @@ class SinkWorld(World):
 
 class Mesh:
     """`nodes` agents that have found each other, in a loop of its own thread; every one has a control socket. lake: where web1
-    keeps the sink "lake"; lakes: others that it has."""
+    keeps the sink "lake"; lakes: others that it has; streams: its sinks on standard output, in JSON lines."""
 
     def __init__(
         self,
@@ -148,11 +150,13 @@ class Mesh:
         seconds: int = LOGGED_S,
         lake: Path | None = None,
         lakes: Mapping[str, Path] = MappingProxyType({}),
+        streams: tuple[str, ...] = (),
         parameters: Parameters | None = None,
     ) -> None:
         self.world = SinkWorld(seed, parameters or Parameters())
         self._lakes = ({"lake": lake} if lake else {}) | dict(lakes)
-        self.world.serving, self.world.lakes = ("web1",) if self._lakes else (), tuple(self._lakes)
+        self.world.serving = ("web1",) if self._lakes or streams else ()
+        self.world.lakes, self.world.streams = tuple(self._lakes), streams
         self.sink: SinkHost | None = None
         self.hosts: list[Hosted] = []
         self._folder, self._nodes, self._seconds = folder, nodes, seconds
@@ -256,10 +260,11 @@ class Mesh:
 
     def open_sink(self) -> None:
         """With what its disk holds."""
-        if self._lakes:
+        if self.world.serving:
             host = self.hosts[1]
             sections = [SinkSection(name, lake) for name, lake in self._lakes.items()]
-            self.sink = SinkHost(sections, host, dict(host.actor.disk.records))
+            sections += [SinkSection(name, console="json") for name in self.world.streams]
+            self.sink = SinkHost(sections, host, dict(host.actor.disk.records), self._folder)
 
     def restart(self, host: Hosted) -> None:
         """An agent that has crashed starts again, without its control socket."""

@@ -42,7 +42,7 @@ def machine_findings(settings: Config, is_running: bool) -> Iterator[Finding]:
 def _disks(settings: Config) -> Iterator[Finding]:
     folders = {"state_dir": settings.agent.state_dir}
     if settings.mesh is not None:
-        folders |= {f"sink {sink.name}": sink.parquet for sink in settings.mesh.sinks}
+        folders |= {f"sink {sink.name}": sink.parquet for sink in settings.mesh.sinks if sink.parquet}
     for job in settings.jobs:
         folders |= {f"job {job.name}": sink.folder for sink in job.sinks if sink.folder is not None}
     for name, folder in folders.items():

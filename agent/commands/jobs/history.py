@@ -15,7 +15,7 @@ from elf.agent.config import units
 from elf.agent.config.job_file import job_text
 from elf.agent.config.limits import limits_text
 from elf.jobmaster.directory.differences import Difference
-from elf.jobmaster.directory.job_spec import END, JobSpec
+from elf.jobmaster.directory.job_spec import ALL_TIME, END, JobSpec
 from elf.jobmaster.directory.known_schedule import KnownSchedule
 from elf.jobmaster.directory.limits import NO_LIMITS
 from elf.jobmaster.directory.versions import Step, history, parameter_texts
@@ -156,4 +156,4 @@ def _as_values(step: Step) -> dict[str, Any]:
 
 
 def _time(us: int | None) -> str:
-    return time_text(us) if us else "-"
+    return "the oldest line" if us == ALL_TIME else time_text(us) if us else "-"

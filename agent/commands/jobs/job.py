@@ -60,7 +60,7 @@ SETTINGS = {
 class NewJob(msgspec.Struct, frozen=True):
     """A job as a command or a job file asks for it. lateness_us: None for that of the agents' formats. label: of the folder that
     has its file. params: NAME=VALUE of the query's parameters; the file may have more. sql: "" in an update that leaves the
-    query. given: the options that the command, or its file, names."""
+    query. given: the options that the command, or its file, names. since_us: of a job that never ran; None: now."""
 
     name: str
     sql: str
@@ -75,6 +75,7 @@ class NewJob(msgspec.Struct, frozen=True):
     strict: bool = False
     limits: Limits = NO_LIMITS
     given: tuple[str, ...] = ()
+    since_us: int | None = None
 
     def place(self, option: str) -> str:
         """Where that option was given, for a message."""
@@ -278,6 +279,7 @@ def spec_of(new: NewJob, plan: Plan, held: w.JobHeld, former: JobSpec | None) ->
     check_settings(settings, plan, new.place("sinks"), new.place("limits"))
     # Not before the job's last spec, if the clock of its agent was ahead.
     now_us = max(held.now_us, former.since_us if former is not None else 0)
+    since_us = new.since_us if former is None and new.since_us is not None else now_us
     spec = JobSpec(
         new.name,
         former.number + 1 if former is not None else 1,
@@ -286,13 +288,13 @@ def spec_of(new: NewJob, plan: Plan, held: w.JobHeld, former: JobSpec | None) ->
         lateness_us=lateness_us,
         keep_us=new.keep_us,
         sinks=new.sinks,
-        line_us=now_us,
-        since_us=now_us,
+        line_us=since_us,
+        since_us=since_us,
         emit_us=new.emit_us,
         label=new.label,
         limits=new.limits,
     )
-    return started(spec)
+    return started(spec, now_us)
 
 
 def _lateness_us(new: NewJob, source: w.HeldSource | None, former: JobSpec | None) -> int:

@@ -17,10 +17,11 @@ from elf.agent.config.names import check_asked
 from elf.agent.control import protocol as w
 from elf.agent.control.client import Control
 from elf.errors import PeerError
+from elf.jobmaster.delivery.shown import window_of
 from elf.jobmaster.directory.job_spec import END
 from elf.jobmaster.plan.codec import decode
 from elf.jobmaster.plan.plan import Plan
-from elf.jobmaster.windows.result import ColumnInfo, Lines, Sink, Window
+from elf.jobmaster.windows.result import Sink, Window
 from elf.sinks.console.terminal import new_console
 from elf.srt.codec import wire
 from elf.srt.messages.results import Put
@@ -80,7 +81,7 @@ def windows_of(control: Control, name: str, stop: Stop) -> Iterator[Window | str
             first = first or put
             rows += put.rows
             if not answer.more:
-                yield _window(name, replace(first, rows=rows), plans)
+                yield window_of(name, replace(first, rows=rows), plans[first.version])
                 first, rows = None, []
         elif isinstance(answer, w.NewVersion):
             line = time_text(answer.from_us)
@@ -107,25 +108,3 @@ def _put(answer: w.Published) -> Put:
     if not isinstance(put, Put):
         raise PeerError("the agent sent a message that is not a window")
     return put
-
-
-def _window(name: str, put: Put, plans: dict[str, Plan]) -> Window:
-    plan = plans[put.version]
-    epoch, node, n = put.revision
-    is_bounded = plan.window is not None
-    return Window(
-        name,
-        put.version,
-        put.start if is_bounded else None,
-        put.end if is_bounded else None,
-        put.status,
-        (epoch, int.from_bytes(node), n),
-        Lines(*put.lines, put.not_converted),
-        tuple(ColumnInfo(output.name, str(output.type)) for output in plan.select),
-        put.rows,
-        agents_reporting=put.agents_reporting,
-        agents_expected=put.agents_expected,
-        left_out=put.left_out,
-        others=put.others,
-        is_single=plan.is_single,
-    )

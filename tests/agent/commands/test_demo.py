@@ -209,9 +209,9 @@ def test_configuration_is_valid(tmp_path: Path) -> None:
     assert config.mesh is not None
     assert config.mesh.bundle is not None
     assert config.mesh.bundle.resolve() == tmp_path / "keys" / "web1.keys"
-    assert [(sink.name, sink.parquet.resolve()) for sink in config.mesh.sinks] == [
-        ("lake", tmp_path / "lake")
-    ]
+    (sink,) = config.mesh.sinks
+    assert sink.parquet is not None
+    assert (sink.name, sink.parquet.resolve()) == ("lake", tmp_path / "lake")
 
 
 @pytest.mark.parametrize("sql", [play.TRAFFIC, play.TRIED, play.PATHS])

@@ -42,6 +42,7 @@ parquet = "/srv/lake"
 name = "access"
 path = "access.log"
 """
+BOTH = ':19: [sink] name: expected one of parquet = "FOLDER" and console = "json", found both'
 LOOPBACK = """\
 [agent]
 listen = "127.0.0.1:7070"
@@ -101,7 +102,7 @@ def test_without_listen_an_agent_is_its_own() -> None:
 def test_without_listen_and_jobs_it_is_a_mesh_of_one() -> None:
     text = (
         '[agent]\nmetrics = "127.0.0.1:9464"\n[[source]]\nname = "access"\npath = "a"\n[mesh]\nflush = "1s"\n'
-        '[[sink]]\nname = "lake"\nparquet = "/srv/lake"\n[limits]\ngroups = 500\n'
+        '[[sink]]\nname = "lake"\nparquet = "/srv/lake"\n[[sink]]\nname = "out"\nconsole = "json"\n[limits]\ngroups = 500\n'
     )
     config = read(text)
     assert config.mesh == MeshSection(
@@ -112,12 +113,13 @@ def test_without_listen_and_jobs_it_is_a_mesh_of_one() -> None:
         bundle=None,
         parameters=Parameters(flush_us=1_000_000),
         metrics=Address("127.0.0.1:9464"),
-        sinks=(SinkSection("lake", Path("/srv/lake")),),
+        sinks=(SinkSection("lake", Path("/srv/lake")), SinkSection("out", console="json")),
         limits=Limits(500),
     )
-    assert described(config, {})[-3:] == [
+    assert described(config, {})[-4:] == [
         "in no mesh, since it has no listen: elf job start at this host starts jobs",
         "sink lake: /srv/lake",
+        "sink out: standard output, JSON lines",
         "limits of every job here: 500 groups",
     ]
     assert "expected at least one [[source]], found none" in refusal("[agent]\n")
@@ -177,7 +179,9 @@ def test_every_field_of_parameters_has_a_key_of_its_own() -> None:
         ('bundle = "web1.keys"', "", ":4: [agent] listen: a mesh needs keys"),
         ('bundle = "web1.keys"', 'bundel = "x"', ":16: [keys] bundel: unknown key; did you mean bundle?"),
         ('name = "lake"', 'name = "a lake"', ":19: [sink] name: expected a name"),
-        ('parquet = "/srv/lake"', "", ":18: [sink] parquet: expected a value, found nothing"),
+        ('parquet = "/srv/lake"', "", ":19: [sink] name: expected one of parquet = "),
+        ('parquet = "/srv/lake"', 'parquet = "l"\nconsole = "json"', BOTH),
+        ('parquet = "/srv/lake"', 'console = "xml"', ':20: [sink] console: expected "auto" or "table" or'),
         ("cpu_max = 0.5", 'security = "no"', ':7: [agent] security: expected "curve" or "none"'),
         (
             "cpu_max = 0.5",
@@ -203,12 +207,30 @@ def test_what_only_a_mesh_has_is_refused_elsewhere() -> None:
     own = (
         '[[source]]\nname = "access"\npath = "a"\n[[job]]\nname = "j"\nsql = "SELECT count(*) FROM access"\n'
     )
-    assert (
-        ":7: [mesh]: this is for jobs that elf job start has started; take the [[job]] of this file out"
-        in (refusal(own + '[mesh]\nflush = "1s"\n'))
-    )
     seeds = '[agent]\nseeds = ["127.0.0.1:1"]\n' + own
     assert ":2: [agent] seeds: only an agent of a mesh has this; add listen" in refusal(seeds)
+
+
+@pytest.mark.parametrize(
+    ("given", "sinks"),
+    [
+        ("[limits]\ngroups = 5\n", ()),
+        ('[agent]\nmetrics = "127.0.0.1:9464"\n', ()),
+        ('[mesh]\nflush = "1s"\n[[sink]]\nname = "out"\nconsole = "json"\n', ("out",)),
+    ],
+)
+def test_jobs_beside_what_only_a_node_has_are_those_of_a_mesh_of_one(
+    given: str, sinks: tuple[str, ...]
+) -> None:
+    config = read(given + LONE + (f"sinks = {list(sinks)}\n" if sinks else ""))
+    assert config.mesh is not None
+    assert config.mesh.listen is None
+    (job,) = config.jobs
+    assert (job.served, job.sinks) == (sinks, ())
+    assert read(LONE).mesh is None
+    assert [str(sink) for sink in read(LONE).jobs[0].sinks] == ["console"]
+    expected = f"expected names of [[sink]] tables, each once; {'those of this file are out' if sinks else 'this file has none'}"
+    assert f"[job] sinks: {expected}, found" in refusal(given + LONE + 'sinks = ["lake"]\n')
 
 
 def test_a_job_of_a_mesh_is_started_with_a_command() -> None:
@@ -230,8 +252,6 @@ def test_limits_for_every_job() -> None:
     assert mesh.limits == Limits(500, False, 1 << 20, 500_000)
     assert "[limits] groups: expected a whole number above 0" in refusal(text.replace("500", "-1"))
     assert "[limits] over: unknown key" in refusal(text + 'over = "other"\n')
-    alone = "[limits]\ngroups = 5\n" + TEXT.partition("[mesh]")[0].partition("listen")[0]
-    assert "[limits]: this is for jobs that elf job start has started" in refusal(alone + LONE)
 
 
 LONE = """

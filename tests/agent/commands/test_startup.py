@@ -72,8 +72,8 @@ def test_an_agent_of_a_mesh_is_free_of_what_it_does_not_use(tmp_path: Path) -> N
         "    with asyncio.Runner(loop_factory=sys.modules['uvloop'].new_event_loop) as runner:\n"
         "        print(runner.run(asyncio.sleep(0, 7)), sorted(set(sys.argv[1].split()) & set(sys.modules)))\n"
         "startup_loop = startup.light_event_loop\n"
-        "def light():\n"
-        "    startup_loop(); import elf.agent.host.process as process; process.serve_mesh = serve\n"
+        "def light(**given):\n"
+        "    startup_loop(**given); import elf.agent.host.process as process; process.serve_mesh = serve\n"
         "startup.light_event_loop = light\n"
         "sys.exit(main(['agent', 'run', '-c', 'elf.toml']))"
     )

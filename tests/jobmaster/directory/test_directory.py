@@ -379,6 +379,9 @@ def test_specs_adverts_and_ballots_come_back_as_they_were() -> None:
     assert decode_job(job.item()) == job
     agent = AgentAdvert("web1", ("access", "errors"), 4, 77)
     assert decode_agent(agent.item(name(9))) == agent
+    writes = msgspec.structs.replace(agent, sinks=("lake", "out"), streams=("out",))
+    assert decode_agent(writes.item(name(9))) == writes
+    assert len(msgspec.msgpack.decode(agent.encode())) == len(msgspec.msgpack.decode(writes.encode())) - 1
     ballot = (12, name(1 << 100))
     assert ballot_of(ballot_item(job.id, ballot)) == ballot
 

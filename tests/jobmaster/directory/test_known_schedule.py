@@ -14,7 +14,7 @@ from elf.agent.simulator.world.sources import Traffic
 from elf.errors import PeerError
 from elf.jobmaster.directory.changes import first_entry, rank_of
 from elf.jobmaster.directory.directory import Directory
-from elf.jobmaster.directory.job_spec import JobSpec, is_readable
+from elf.jobmaster.directory.job_spec import ALL_TIME, JobSpec, is_readable
 from elf.jobmaster.directory.known_schedule import LINES_MAX, decode_schedule, schedule_item
 from elf.jobmaster.log.schedule import next_number
 from elf.srt.messages.ids import node_id
@@ -149,6 +149,16 @@ def test_a_schedule_newer_than_the_spec_counts_up_to_the_versions_of_the_spec() 
 def test_a_schedule_of_other_versions_is_ignored() -> None:
     spec = spec_of(VERSIONS[:1], number=7, mode="split")
     assert begun(spec, lines_of((1, 0), (2, 30))) == first_entry(spec, HIGH, T0 + 100 * SECOND)
+
+
+def test_only_the_first_log_of_a_job_of_all_time_begins_before_what_it_retains() -> None:
+    spec = spec_of(VERSIONS[:1], keep_us=20 * SECOND, lateness_us=5 * SECOND, since_us=ALL_TIME, line_us=0)
+    now, retained_us = T0 + 100 * SECOND, T0 + 72 * SECOND
+    assert first_entry(spec, (1, b"a" * 24), now).since_us == 0
+    for begin in (first_entry(spec, (2, b"a" * 24), now), begun(spec, lines_of((0, 0)))):
+        assert retained_us - SECOND <= begin.since_us <= retained_us
+    late = msgspec.structs.replace(spec, since_us=ALL_TIME + 1)
+    assert first_entry(late, (1, b"a" * 24), now).since_us >= retained_us - SECOND
 
 
 # In a mesh.

@@ -8,7 +8,7 @@ renamed is started and stopped.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from elf.agent.commands.jobs.estimate import estimate_lines, estimate_values
 from elf.agent.commands.jobs.folder.files import jobs_of, label_of
 from elf.agent.commands.jobs.folder.steps import Action, Step, step_of, stops, too_many
 from elf.agent.commands.jobs.job import (
+    NewJob,
     check_rights,
     compiled,
     connect,
@@ -85,7 +86,7 @@ def apply_command(apply: Apply, agent: Path | None) -> Iterator[str]:
         _check(apply, todo)
     outcomes = []
     width = max((len(step.name) for step in todo.steps), default=0)
-    for outcome in _outcomes(apply, todo.steps, agent):
+    for outcome in outcomes_of(apply, todo.steps, agent):
         outcomes.append(outcome)
         if not apply.json:
             yield from _lines(outcome, apply.dry_run, width)
@@ -97,7 +98,19 @@ def apply_command(apply: Apply, agent: Path | None) -> Iterator[str]:
 
 def _todo(apply: Apply, label: str, agent: Path | None) -> Todo:
     """Raises UsageError if any file has an error, after a message about each."""
-    jobs, errors = jobs_of(apply.folder, label)
+    return steps_of(apply, label, *jobs_of(apply.folder, label), agent)
+
+
+def steps_of(
+    apply: Apply,
+    label: str,
+    jobs: Sequence[NewJob],
+    errors: list[str],
+    agent: Path | None,
+    kept: Collection[str] = (),
+) -> Todo:
+    """What makes the mesh's jobs these. errors: in files of others. kept: jobs that `prune` does not stop either. Raises
+    UsageError."""
     steps: list[Step] = []
     facts: w.JobHeld | None = None
     for job in jobs:
@@ -120,18 +133,19 @@ def _todo(apply: Apply, label: str, agent: Path | None) -> Todo:
         )
     refusal = ""
     if apply.prune:
-        running = _running(agent)
-        stopping = stops(running, {job.name for job in jobs}, label)
+        running = [line for line in all_jobs(agent) if line.state != "stopped"]
+        stopping = stops(running, {*kept, *(job.name for job in jobs)}, label)
         steps, refusal = steps + stopping, too_many(stopping, running)
     steps.sort(key=lambda step: (ORDER.index(step.action), step.name))
     return Todo(steps, refusal, facts is not None and facts.signed)
 
 
-def _running(agent: Path | None) -> list[w.JobLine]:
+def all_jobs(agent: Path | None) -> tuple[w.JobLine, ...]:
+    """Also those that were stopped."""
     with connect(agent) as control:
         answer = control.one(w.JobList())
     assert isinstance(answer, w.Jobs)
-    return [line for line in answer.jobs if line.state != "stopped"]
+    return answer.jobs
 
 
 def _check(apply: Apply, todo: Todo) -> None:
@@ -148,7 +162,7 @@ def _check(apply: Apply, todo: Todo) -> None:
 # Done.
 
 
-def _outcomes(apply: Apply, steps: Sequence[Step], agent: Path | None) -> Iterator[Outcome]:
+def outcomes_of(apply: Apply, steps: Sequence[Step], agent: Path | None) -> Iterator[Outcome]:
     """Each step's, once it is done. A step that fails does not keep others from being done, other than stops."""
     has_failed = False
     for step in steps:

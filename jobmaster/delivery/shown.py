@@ -1,0 +1,43 @@
+"""A window as a master sent it, as sinks and people read it."""
+
+from __future__ import annotations
+
+from elf.errors import PeerError
+from elf.jobmaster.plan.plan import Plan
+from elf.jobmaster.windows.reading import digest_steps
+from elf.jobmaster.windows.result import ColumnInfo, Lines, Window
+from elf.srt.messages.results import WITHDRAWN, Put
+
+
+def window_of(job: str, put: Put, plan: Plan | None) -> Window:
+    """plan: of the version; None: it is not known any more, and a withdrawn window of it has no columns. O(columns)."""
+    epoch, node, n = put.revision
+    is_bounded = plan is None or plan.window is not None
+    return Window(
+        job,
+        put.version,
+        put.start if is_bounded else None,
+        put.end if is_bounded else None,
+        put.status,
+        (epoch, int.from_bytes(node), n),
+        Lines(*put.lines, put.not_converted),
+        tuple(ColumnInfo(output.name, str(output.type)) for output in plan.select)
+        if plan is not None
+        else (),
+        put.rows,
+        agents_reporting=put.agents_reporting,
+        agents_expected=put.agents_expected,
+        left_out=put.left_out,
+        others=put.others,
+        is_single=plan is not None and plan.is_single,
+    )
+
+
+def check_rows(put: Put) -> None:
+    """Raises PeerError for a window that has rows, and came without them. O(1)."""
+    if not put.rows and put.status != WITHDRAWN:
+        *_, digest = digest_steps((), Lines(*put.lines, put.not_converted))
+        if digest != put.digest:
+            raise PeerError(
+                "its master sent no rows, since its elf knows no sink that takes rows; upgrade it"
+            )
