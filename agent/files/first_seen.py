@@ -4,7 +4,7 @@ A job may begin much later, and the source is not read before. So the offset whe
 the first read; until then no file is held open, and each may be renamed, emptied or replaced.
 
 If the mesh knows an earlier life of the agent, its disk was lost, and this was not its first start: see
-`MeshSource.state_was_lost`.
+`MeshSource.state_was_lost` and `LogFiles.counts_all`.
 """
 
 from __future__ import annotations

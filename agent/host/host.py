@@ -481,8 +481,7 @@ class Host:
             self._left.set()
         if self.node.rivals.was_here:
             self.node.rivals.was_here = False
-            for source in self.sources.values():
-                source.state_was_lost()
+            self.reading.state_was_lost()
         rival = self.node.rivals.take()
         if rival is not None and not self.is_over:
             self.single_instance.check_rival(rival)

@@ -125,6 +125,12 @@ class SourceThreads:
             opened.callback(thread.shutdown, cancel_futures=True)
             opened.callback(self._hush, section.name)
 
+    def state_was_lost(self) -> None:
+        """See `MeshSource.state_was_lost`."""
+        for name, source in self.sources.items():
+            source.state_was_lost(self._host.clock_us())
+            self._threads[name].submit(source.keep_loss)
+
     def columns(self) -> tuple[SourceColumns, ...]:
         """The columns of the logs beyond the canonical ones, for the agent's advert."""
         return self._advertised({name: seen.look() for name, seen in self._columns.items()})

@@ -61,8 +61,8 @@ class FileEnds:
         wanted = dict.fromkeys(reading.ends, 0)
         wanted.update({slot: at.offset for slot, at in reading.given.items() if slot[1] and not at.closed})
         for slot, offset in wanted.items():
-            if slot[1] in self._files.notes.by_identity:
-                continue
+            if slot[1] in self._files.notes.by_identity or slot == (reading.worker, LOST_STATE, 0):
+                continue  # the latter: see `MeshSource._withhold_lost`
             given = reading.given.get(slot)
             if given is not None and given.closed:
                 continue

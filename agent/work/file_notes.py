@@ -239,6 +239,10 @@ class Notes:
                 del self._joined[next(iter(self._joined))]
         return self._joined[job], known
 
+    def count_all(self, job: bytes) -> None:
+        """From now on, lines before `FileNote.begin` count for that job."""
+        self._joined[job] = True
+
     def save(self, source: SourceState | None, time_max: int | None) -> None:
         """Replace the file with the present notes. What a crash loses is recovered from the log files."""
         data = msgspec.msgpack.encode(

@@ -11,11 +11,14 @@ from elf.agent.files.first_seen import first_seen
 from elf.agent.files.follow import Followed, Inode
 from elf.agent.files.listing import Listing, Seen
 from elf.agent.files.source import Source
+from elf.agent.work import source_bounds as bounds
 from elf.agent.work.feed import FUTURE_US
 from elf.agent.work.file_notes import FileNote, Notes, first_line
+from elf.agent.work.reading import LOST_STATE
 from elf.agent.work.rediscovery import Moved, Rediscovery, present_end
 from elf.agent.work.rescan import Rescan, holds, open_known
 from elf.errors import SourceError
+from elf.srt.messages.effects import Read
 from elf.srt.messages.messages import Micros, Position, Slot
 
 SCAN_S = 0.02
@@ -53,6 +56,7 @@ class LogFiles:
         start: str,
     ) -> None:
         self._line_max, self._block_bytes = line_max, block_bytes
+        self._name, self._notice = name, notice
         self.notes = Notes(state_dir / f"source-{name}", notice)
         if self.notes.is_new and start == "end":
             self.notes.firsts = first_seen(patterns)
@@ -101,6 +105,8 @@ class LogFiles:
                 for generation, begin in self.source.begin_at(firsts).items():
                     self.notes.of(generation).begin = begin
                 self.notes.firsts = []
+                lacks_us, self.notes.lacks_us = self.notes.lacks_us, 0
+                self.note_lost(lacks_us)
                 for file in self.source.pass_over((since_us - FUTURE_US) * 1000):
                     note = self.notes.of(file.state.generation)
                     note.over_us = file.mtime_ns // 1000 + FUTURE_US
@@ -116,6 +122,43 @@ class LogFiles:
             if generation not in files or stamp != _stamp(files[generation]):
                 del self._damaged[generation]
                 self._ends.pop(generation, None)
+
+    def note_lost(self, lost_us: Micros) -> None:
+        """Note that an earlier life, of which the folder has no record, may have counted lines that this one skips
+        (`elf.agent.files.first_seen`). lost_us: the time now; 0 if no such life is known."""
+        notes = self.notes
+        is_skipped = any(note.begin for note in notes.files.values())
+        if not lost_us or notes.lacks_us or not (notes.firsts or is_skipped):
+            return
+        notes.lacks_us, self.is_dirty = lost_us, True
+        if is_skipped:
+            self._notice(f"{self._name}: {bounds.STATE_LOST}")
+
+    def counts_all(self, read: Read) -> tuple[bool, bool]:
+        """Whether lines that this agent skips count for the job, as its log knows files of an earlier life; and whether that was
+        found just now.
+
+        The log may be found later than the job's first read: until then, a master that did not reach the log may have begun
+        another one. Then the log has positions in lines that no job of this life has read.
+        """
+        has_files = any(slot[1] for slot in read.positions)
+        counts_all, is_known = self.notes.counts_all(read.job, has_files)
+        is_found = counts_all and not is_known
+        if not counts_all and any(self._is_skipped(*each) for each in read.positions.items()):
+            self.notes.count_all(read.job)
+            is_found = True
+        self.is_dirty |= is_found or not is_known
+        if is_found or (not counts_all and any(self._is_foreign(*each) for each in read.positions.items())):
+            self.note_lost(self.clock_us)
+        return counts_all or is_found, is_found
+
+    def _is_skipped(self, slot: Slot, at: Position) -> bool:
+        note, part = self.notes.by_identity.get(slot[1], (None, 0))
+        return note is not None and not part and (note.begin < 0 or at.offset < note.begin)
+
+    def _is_foreign(self, slot: Slot, at: Position) -> bool:
+        """Whether it is an open file that this life does not know."""
+        return slot[1] not in (0, LOST_STATE) and not at.closed and slot[1] not in self.notes.by_identity
 
     def find_again(
         self, positions: Mapping[Slot, Position], ends: Iterable[Slot] = (), *, is_lost: bool = False
@@ -294,10 +337,10 @@ class LogFiles:
         return Rescan(file, offset, self._block_bytes, self._line_max)
 
     def save(self, time_max: Micros | None) -> None:
-        """Save positions and notes."""
+        """Save positions and notes; before the first scan, the positions as they were."""
         for file in self.source.files().values():
             file.intact()  # reads the start of a file that was not read yet, by which the file is recognised later
-        self.notes.save(self.source.positions(), time_max)
+        self.notes.save(self.notes.source if self.scan_s is None else self.source.positions(), time_max)
         self.save_s, self.is_dirty = self.now_s, False
 
 

@@ -141,7 +141,7 @@ class MeshSource:
         self._time_max = self._files.notes.time_max
         self._parse_health = ParseHealth()
         self._reject: Reject | None = None
-        self._lost_bytes, self._is_state_lost = 0, False
+        self._lost_bytes, self._lost_us = 0, 0
         self._spent, self._lock = Spent(), Lock()
 
     def read(self, read: Read, schedule: Schedule, clock_us: Micros, now_s: float) -> Cut:
@@ -159,8 +159,7 @@ class MeshSource:
             self._spent.begin()
             self._files.look(clock_us, now_s, read.since_us, any(slot[1] for slot in read.positions))
             self._parse_health.begin(now_s)
-            if self._is_state_lost:
-                self._note_lost_state(clock_us)
+            self._note_lost_state()
             reading = self._resume(read, schedule)
             at_end = self._fill(reading)
             cut = self._cut(read, reading, at_end) if self._is_due(read, reading, at_end) else None
@@ -186,18 +185,19 @@ class MeshSource:
             copies = {"rejects": Counter(self._totals.rejects), "lost": Counter(self._totals.lost)}
             self.totals = msgspec.structs.replace(self._totals, **copies)
 
-    def state_was_lost(self) -> None:
-        """Note that the mesh knows an earlier life of this agent of which the state folder has no record."""
-        self._is_state_lost = True
+    def state_was_lost(self, clock_us: Micros) -> None:
+        """Note that the mesh knows an earlier life of this agent that the state folder has no record of. Does not wait."""
+        self._lost_us = clock_us
 
-    def _note_lost_state(self, clock_us: Micros) -> None:
-        """Files skipped by the first scan (`elf.agent.files.first_seen`) may hold lines that the mesh counts: note until when."""
-        self._is_state_lost, notes = False, self._files.notes
-        if notes.lacks_us or not any(note.begin for note in notes.files.values()):
-            return
-        notes.lacks_us = clock_us
-        self._files.is_dirty = True
-        self._pending_notices.append(f"{self.name}: {bounds.STATE_LOST}")
+    def keep_loss(self) -> None:
+        """Write that to the disk, in the source's thread: if the process ends before the first read, no later one hears of it."""
+        with self._lock:
+            self._note_lost_state()
+            if self._files.is_dirty:
+                self._files.save(self._time_max)
+
+    def _note_lost_state(self) -> None:
+        self._files.note_lost(self._lost_us)
 
     def lag_bytes(self) -> dict[str, int]:
         """See `Source.lag_bytes`: bytes that no job has read, as of the last read."""
@@ -221,7 +221,8 @@ class MeshSource:
     def close(self) -> None:
         """Save, and close every file. Idempotent."""
         with self._lock:
-            if self._files.scan_s is not None:
+            self._note_lost_state()
+            if self._files.scan_s is not None or self._files.is_dirty:
                 self._files.save(self._time_max)
             for scan in self._rescans.values():
                 scan.close()
@@ -236,10 +237,8 @@ class MeshSource:
         key = (read.job, read.lane)
         reading = self._readings.get(key)
         if reading is None or not reading.is_resumed_by(read, schedule):
-            has_files = any(slot[1] for slot in read.positions)
-            counts_all, is_known = self._files.notes.counts_all(read.job, has_files)
-            self._files.is_dirty |= not is_known
-            self._files.find_again(read.positions, read.ends, is_lost=counts_all and not is_known)
+            counts_all, is_lost = self._files.counts_all(read)
+            self._files.find_again(read.positions, read.ends, is_lost=is_lost)
             reading = self._readings[key] = Reading(read, schedule, self._worker, counts_all)
             self._ask_columns()
         reading.read_s = self._files.now_s
@@ -567,14 +566,17 @@ class MeshSource:
         )
 
     def _withhold_lost(self, read: Read, reading: Reading, watermark_us: Micros) -> Micros:
-        """The watermark that may be promised: it does not advance until one gap in the job's log covers all lost lines."""
+        """The watermark that may be promised: it stays until one gap in the job's log covers all lost lines. Until then it has an
+        open file for them; whatever this agent learns meanwhile, it closes that file with a gap."""
         slot, until_us = (self._worker, LOST_STATE, 0), self._files.notes.lacks_us
-        if reading.lane or reading.counts_all or read.since_us >= until_us or slot in reading.given:
+        given = reading.given.get(slot)
+        is_lacking = not reading.counts_all and read.since_us < until_us
+        if reading.lane or (given.closed if given is not None else not is_lacking):
             return watermark_us
-        if watermark_us < until_us:
-            return reading.watermark_us
-        reading.spans[slot] = 0, 0, FIRST | GAP | CLOSED
-        return watermark_us
+        flags = FIRST if given is None else 0
+        is_early = is_lacking and watermark_us < until_us
+        reading.spans[slot] = 0, 0, flags if is_early else flags | GAP | CLOSED
+        return reading.watermark_us if is_early else watermark_us
 
     def _watermark(self, reading: Reading, at_end: bool, caught_up: bool) -> Micros:
         """The latest event time, bounded by files with lines left to read. Never falls.

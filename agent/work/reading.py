@@ -19,7 +19,7 @@ UNREAD_MAX = 64
 """Periods without parsed lines, at most. Each delays a promise by one cut; if there are more, the two oldest are merged."""
 
 LOST_STATE = 1
-"""The identity of an empty, closed file with a gap. It represents lines from before the disk was lost."""
+"""The identity of an empty file that is closed with a gap. It represents lines from before the disk was lost."""
 
 
 class Place(msgspec.Struct):
@@ -61,7 +61,7 @@ class Reading:
         self.read_s = 0.0
         self.error: Exception | None = None
         """The failure after which the rows are invalid."""
-        self._worker, self.counts_all = worker, counts_all
+        self.worker, self.counts_all = worker, counts_all
 
     def is_resumed_by(self, read: Read, schedule: Schedule) -> bool:
         """Whether that `Read` resumes this reading. O(files)."""
@@ -71,7 +71,7 @@ class Reading:
     def take_place(self, note: FileNote, front: int | None, is_done: bool) -> None:
         """Take a place in a file where it has none. front: how far the file can be read; None: unknown."""
         for part, base in enumerate(note.bases):
-            slot = (self._worker, note.identity(part), self.lane)
+            slot = (self.worker, note.identity(part), self.lane)
             given = self.given.get(slot)
             if self.lane and slot not in self.ends:
                 continue
@@ -89,7 +89,7 @@ class Reading:
             )
             return
         place = Place(
-            note, len(note.bases) - 1, (self._worker, note.identity(len(note.bases) - 1), self.lane), 0
+            note, len(note.bases) - 1, (self.worker, note.identity(len(note.bases) - 1), self.lane), 0
         )
         given = self.given.get(place.slot)
         place.offset = given.offset if given is not None else AFTER_ALL if front is None else front
@@ -167,7 +167,7 @@ class Reading:
         place.part += 1
         place.over = place.is_broken = False
         place.offset = note.bases[place.part]
-        place.slot = (self._worker, note.identity(place.part), self.lane)
+        place.slot = (self.worker, note.identity(place.part), self.lane)
         self.spans[place.slot] = place.offset, place.offset, FIRST | flags
 
     def take_spans(self) -> dict[Slot, Span]:
