@@ -157,8 +157,9 @@ def history(spec: JobSpec, known: KnownSchedule | None, lost: Lost | None = None
     steps = list[Step]()
     for at, change in enumerate(changes):
         state = _state(changes, at, current)
-        if lost is not None and not change.from_us and not has_change(spec, change):
-            state = "revoked" if change.number in lost.revoked else "lost"
+        if lost is not None and not has_change(spec, change):
+            is_revoked = change.number in lost.revoked
+            state = "revoked" if is_revoked else state if change.from_us else "lost"
         elif back is not None and state == "in force":
             state = "replaced"
         steps.append(_step(change, change.mode, state, versions))
@@ -225,14 +226,15 @@ def _with_lines(
     for at in range(len(changes) - 1, -1, -1):
         change = changes[at]
         is_lost = change not in spec.changes and change.mode != "start"
-        if known is not None and change.number > known.number:
+        is_again = is_signed_again(change)  # such a change has the line before it
+        if known is not None and change.number > known.number and not is_again:
             continue  # its line was not announced yet
         _drop_lines_after(change, lines)
         if not lines or lines[-1].version != change.version:
             continue
         if is_lost and (change.version, lines[-1].from_us) in recorded:
             continue
-        line = lines[-1] if is_signed_again(change) else lines.pop()  # such a change has the line before it
+        line = lines[-1] if is_again else lines.pop()
         changes[at] = replace(change, from_us=line.from_us or change.from_us)
     states = [_state(tuple(changes), at, len(changes)) for at in range(len(changes))]
     return tuple(

@@ -27,6 +27,7 @@ class SignedWorld(World):
         super().__init__(seed, parameters)
         self.notaries: dict[NodeId, Notary] = {}
         self.keys: dict[NodeId, Keys] = {}
+        self.serving: tuple[str, ...] = ()
 
     def add_signer(self, keys: Keys, seconds: int) -> Actor:
         traffic = VirtualSource(keys.id, 1, TRAFFIC, 0, seconds * SECOND, EPOCH_US)

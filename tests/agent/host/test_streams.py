@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -181,20 +182,23 @@ def finals(output: Output, job: str) -> dict[str, dict[str, int]]:
 
 
 @pytest.mark.process
-def test_each_final_window_is_written_once_and_a_restart_writes_none_again(
+def test_each_final_window_is_written_and_a_killed_process_repeats_the_last_at_most(
     mesh: Mesh, output: Output
 ) -> None:
     start(mesh, "hits", "screen")
     mesh.wait_for(lambda: len(finals(output, "hits")) >= 3)
-    before = output.text
     mesh.in_world(lambda: mesh.world.crash(mesh.hosts[1].actor))
+    before, windows = output.text, finals(output, "hits")
     mesh.in_world(lambda: mesh.restart(mesh.hosts[1]))
     mesh.in_world(mesh.open_sink)
     known = len(finals(output, "hits"))
     mesh.wait_for(lambda: len(finals(output, "hits")) >= known + 3)
     assert output.text.startswith(before)
-    rows = [(row["_elf"]["window"]["start"], row["path"]) for row in output.rows]
-    assert len(rows) == len(set(rows))
+    rows = Counter((row["_elf"]["window"]["start"], row["path"]) for row in output.rows)
+    repeated = {start for (start, _), times in rows.items() if times > 1}
+    assert repeated <= set(sorted(windows)[-2:]), (
+        "more than what was not recorded yet when the process was killed"
+    )
     for at, hits in finals(output, "hits").items():
         assert hits == mesh.truth(at.removesuffix("Z"), 2 * SECOND)
 

@@ -84,6 +84,7 @@ def test_names_are_resolved_as_in_spark(access: Any) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.usefixtures("generated_code")
 def test_what_spark_refuses_is_refused(access: Any) -> None:
     for sql in (
         "SELECT path, count(*) FROM access",
