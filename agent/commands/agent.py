@@ -9,7 +9,7 @@ from pathlib import Path
 from elf.agent.commands.process.reload import Reload, begin_again
 from elf.agent.commands.process.signals import stop_on_signals
 from elf.agent.commands.process.streams import notices
-from elf.agent.commands.validate import check_formats
+from elf.agent.commands.validate import check, check_formats
 from elf.agent.config import config
 from elf.agent.config.config import Config
 
@@ -19,7 +19,7 @@ def agent_command(path: Path, flags: Mapping[str, str], quiet: bool) -> int:
     configuration as it is then, if it is good. Raises `ElfError`."""
     settings = _checked(path, flags)
     say = notices(quiet)
-    reload = Reload(lambda: _checked(path, flags), say)
+    reload = Reload(lambda: check(_checked(path, flags), in_child=True), say)
     if settings.mesh is not None:
         from elf.agent.host.startup import light_event_loop
 
@@ -39,7 +39,7 @@ def agent_command(path: Path, flags: Mapping[str, str], quiet: bool) -> int:
 
 
 def _checked(path: Path, flags: Mapping[str, str]) -> Config:
-    """The configuration; queries are compiled by `serve`, in a child process, to stay small."""
+    """The configuration, without its queries, which are compiled as their jobs start."""
     settings = config.load(path, environ=os.environ, flags=flags)
     config.check_logs(settings)
     check_formats(settings)

@@ -37,10 +37,11 @@ def validate_command(path: Path) -> None:
         print(line)
 
 
-def check(settings: Config) -> dict[str, Plan]:
-    """The compiled plan of each job, by name. Raises `ConfigError` that names file and line."""
+def check(settings: Config, in_child: bool = False) -> dict[str, Plan]:
+    """The compiled plan of each job, by name. in_child: compile in child processes, since the compiler's memory would stay with
+    this one for good. Raises `ConfigError` that names file and line."""
     schemas = check_formats(settings)
-    return {job.name: _plan(job, schemas) for job in settings.jobs}
+    return {job.name: _plan(job, schemas, in_child) for job in settings.jobs}
 
 
 def check_formats(settings: Config) -> Schemas:
@@ -57,11 +58,11 @@ def _schema(settings: Config, source: SourceSection) -> Mapping[str, SqlType]:
         raise ConfigError(f"{settings.path}: source {source.name!r}: {error}") from error
 
 
-def _plan(job: JobSection, schemas: Schemas) -> Plan:
-    from elf.jobmaster.compile.query import compile as compile_query
+def _plan(job: JobSection, schemas: Schemas, in_child: bool) -> Plan:
+    from elf.jobmaster.compile import query
 
     try:
-        plan = compile_query(job.sql, schemas)
+        plan = (query.compile_in_child if in_child else query.compile)(job.sql, schemas)
     except QueryError as error:
         raise ConfigError(f"{job.where}: job {job.name!r}: {error}") from error
     config.check_sinks(job, has_window=plan.window is not None)

@@ -152,12 +152,13 @@ def history(spec: JobSpec, known: KnownSchedule | None, lost: Lost | None = None
     back = _fallback(spec, known, lost)
     if back is not None and known is not None:
         known = replace(known, lines=known.lines[:-1])
-    changes = _with_lines(spec, known, () if lost is None else _not_of(spec, lost))
+    missing = () if lost is None else _not_of(spec, lost)
+    changes = _with_lines(spec, known, missing)
     current = max((at for at, change in enumerate(changes) if change.from_us), default=0)
     steps = list[Step]()
     for at, change in enumerate(changes):
         state = _state(changes, at, current)
-        if lost is not None and not has_change(spec, change):
+        if lost is not None and _has(missing, change):
             is_revoked = change.number in lost.revoked
             state = "revoked" if is_revoked else state if change.from_us else "lost"
         elif back is not None and state == "in force":
@@ -225,14 +226,13 @@ def _with_lines(
     changes = sorted([*changes, *(replace(each, from_us=0) for each in lost)], key=lambda each: each.number)
     for at in range(len(changes) - 1, -1, -1):
         change = changes[at]
-        is_lost = change not in spec.changes and change.mode != "start"
         is_again = is_signed_again(change)  # such a change has the line before it
         if known is not None and change.number > known.number and not is_again:
             continue  # its line was not announced yet
         _drop_lines_after(change, lines)
         if not lines or lines[-1].version != change.version:
             continue
-        if is_lost and (change.version, lines[-1].from_us) in recorded:
+        if (change.version, lines[-1].from_us) in recorded and _has(lost, change):
             continue
         line = lines[-1] if is_again else lines.pop()
         changes[at] = replace(change, from_us=line.from_us or change.from_us)
@@ -273,7 +273,12 @@ def is_signed_again(change: Change) -> bool:
 def has_change(spec: JobSpec, change: Change) -> bool:
     """Whether the job was changed by it on the way to that spec. Two commands may sign the same version for the same number: only
     one of them was taken."""
-    return any(replace(each, from_us=0) == replace(change, from_us=0) for each in spec.changes)
+    return _has(spec.changes, change)
+
+
+def _has(changes: Sequence[Change], change: Change) -> bool:
+    """Whether one of them is that change, with any control line."""
+    return any(replace(each, from_us=0) == replace(change, from_us=0) for each in changes)
 
 
 def lost_changes(former: JobSpec, spec: JobSpec, known: KnownSchedule | None) -> tuple[Change, ...]:

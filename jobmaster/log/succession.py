@@ -131,7 +131,7 @@ class Succession:
         self.neighbours: tuple[NodeId, ...] = ()
         self._answers = Answers(me)
         self._server: NodeId = b""
-        self._proven: Majority = NO_MAJORITY  # the last one of the log that this node waits for
+        self._proven: Majority = NO_MAJORITY  # of the log that this node waits for
         self._pause = Pause()
         self._again, self._bound = Alarm(), Alarm()
         self.news = News()

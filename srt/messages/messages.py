@@ -447,6 +447,7 @@ class Install(Message, frozen=True, array_like=True):
 
     @property
     def majority(self) -> tuple[Ballot, Count]:
+        """Of two logs, the one with the later majority goes on."""
         return self.proven, self.left
 
 
@@ -508,6 +509,7 @@ class StateReport(Message, frozen=True, array_like=True, gc=False):
 
     @property
     def majority(self) -> tuple[Ballot, Count]:
+        """Of two logs, the one with the later majority goes on."""
         return self.proven, self.left
 
 

@@ -33,20 +33,36 @@ start = "beginning"
 name = "hits"
 sql = "SELECT window, count(*) AS visits FROM access GROUP BY window(time, '10 seconds')"
 """
+WRONG_JOB = """
+[[job]]
+name = "wrong"
+sql = "SELECT count(no_column) AS n FROM access"
+"""
+NO_COLUMN = "there is no column no_column in access"
+OF_ONE = (
+    LONE
+    + """sinks = ["lake"]
+[[sink]]
+name = "lake"
+parquet = "lake"
+"""
+)
+"""A mesh of one, since its sink is of the agent."""
 LINE = '192.0.2.7 - - [17/May/2015:10:05:03 +0000] "GET /a HTTP/1.1" 200 12 "-" "curl/8"\n'
 ERROR = "the configuration has an error, and the former one stays in force: "
 GOOD = "elf: the configuration is good: the agent ends, and begins again with it\n"
 
 
 @pytest.mark.parametrize(
-    ("text", "begun", "old", "new", "after"),
+    ("text", "begun", "old", "new", "after", "refusal"),
     [
-        (MESH, "elf: agent web1 (", "web1", "web2", "elf: agent web2 ("),
-        (LONE, '{"window"', "visits", "hits", '{"window"'),
+        (MESH, "elf: agent web1 (", "web1", "web2", "elf: agent web2 (", "elf job start wrong"),
+        (LONE, '{"window"', "visits", "hits", '{"window"', NO_COLUMN),
+        (OF_ONE, "elf: agent web1 (", "web1", "web2", "elf: agent web2 (", NO_COLUMN),
     ],
 )
 def test_a_good_configuration_is_taken_and_an_error_changes_nothing(
-    tmp_path: Path, text: str, begun: str, old: str, new: str, after: str
+    tmp_path: Path, text: str, begun: str, old: str, new: str, after: str, refusal: str
 ) -> None:
     path = tmp_path / "elf.toml"
     path.write_text(text)
@@ -61,6 +77,11 @@ def test_a_good_configuration_is_taken_and_an_error_changes_nothing(
             agent.send_signal(signal.SIGHUP)
             wrong = next(line for line in lines if ERROR in line)
             assert wrong == f"elf: {ERROR}{path}:4: [agent] stat_dir: unknown key; did you mean state_dir?\n"
+            path.write_text(text + WRONG_JOB)
+            agent.send_signal(signal.SIGHUP)
+            wrong = next(line for line in lines if ERROR in line)
+            assert wrong.startswith(f"elf: {ERROR}{path}:")
+            assert refusal in wrong
             path.write_text(text.replace(old, new))
             agent.send_signal(signal.SIGHUP)
             next(line for line in lines if line == GOOD)
