@@ -21,6 +21,9 @@ class FileEnds:
         if place.stop is not None and place.offset >= place.stop:
             reading.close(place, 0)
             return True
+        if reading.lane and place.end_of_part is not None and place.offset >= place.end_of_part:
+            reading.close(place, GAP)  # the file was cut short there: the lines up to `stop` are lost
+            return True
         note, front, is_done = place.note, self._files.front_of(place.note), self._files.is_done(place.note)
         file = self._files.on_disk(note)
         is_whole = place.offset == front and place.stop is None

@@ -13,7 +13,7 @@ from elf.agent.work.job_rows import Before, JobRows, Unread
 from elf.jobmaster.log.schedule import AFTER_ALL
 from elf.srt.messages.effects import Read
 from elf.srt.messages.ids import NodeId
-from elf.srt.messages.messages import CLOSED, FIRST, Micros, Position, Schedule, Slot, Span
+from elf.srt.messages.messages import CLOSED, FIRST, GAP, Micros, Position, Schedule, Slot, Span
 
 UNREAD_MAX = 64
 """Periods without parsed lines, at most. Each delays a promise by one cut; if there are more, the two oldest are merged."""
@@ -82,11 +82,12 @@ class Reading:
                 self._place_at(note, part, slot, given.offset, 0, stop)
                 return
             low = self._low(note, front, part)
-            if low is None or (is_done and not self.lane and low == front):
+            if stop is not None:
+                self._place_in_lane(note, part, slot, low, stop)
+                return
+            if low is None or (is_done and low == front):
                 continue
-            self._place_at(
-                note, part, slot, max(low, base) if stop is None else min(max(low, base), stop), FIRST, stop
-            )
+            self._place_at(note, part, slot, max(low, base), FIRST, None)
             return
         place = Place(
             note, len(note.bases) - 1, (self.worker, note.identity(len(note.bases) - 1), self.lane), 0
@@ -95,6 +96,14 @@ class Reading:
         place.offset = given.offset if given is not None else AFTER_ALL if front is None else front
         place.over = True
         self.places[note.generation] = place
+
+    def _place_in_lane(self, note: FileNote, part: int, slot: Slot, low: int | None, stop: int) -> None:
+        """Take a place for a lane, which stays open until all its slots are closed: also where no requested lines are. low: see
+        `_low`."""
+        end = note.bases[part + 1] if part + 1 < len(note.bases) else stop
+        is_skipped = part == 0 and note.begin < 0 and not self.counts_all and note.over_us is None
+        begin = min(stop if low is None else max(low, note.bases[part]), stop, end)
+        self._place_at(note, part, slot, begin, FIRST | (GAP if is_skipped else 0), stop)
 
     @staticmethod
     def _has_more(note: FileNote, part: int, given: Position) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import time
@@ -479,3 +480,36 @@ def knows(agent: Agent) -> bool:
 class Ended(Fleet):
     def _config(self, number: int, name: str, port: int) -> str:
         return super()._config(number, name, port).replace('start = "beginning"', 'start = "end"')
+
+
+@pytest.mark.parametrize("asked", ["all", "none"])
+def test_a_lane_ends_in_a_copy_that_lacks_lines_which_were_counted(
+    server: Server, tmp_path: Path, asked: str
+) -> None:
+    """Of a log that was emptied before its last line was copied; then the disk was lost. asked: whether the lane needs lines of
+    that file. A lane that never ends keeps its windows open for good."""
+    log = Begun(server, tmp_path / "state")
+    job = Job(log, ONE)
+    server.write(20)
+    server.finish_line()
+    job.settle()
+    last = server.files[-1].pop()
+    server.rotate(copy=True)
+    copy = server.log.with_name("access.log.1")
+    os.truncate(copy, copy.stat().st_size - len(last) - 1)
+    log.restart(crash=True, wipe=True)
+    server.now_s += 60
+    server.write(10)
+    server.finish_line()
+    job.settle()
+    ends = {(slot[0], slot[1], 2): at.offset for slot, at in job.committed.items() if slot[1] > LOST_STATE}
+    assert len(ends) == 3  # the copy, what continues at its end, and the log
+    lane = Job(log, ONE, (server.now_s - 30) * SECOND if asked == "none" else 0)
+    for _ in range(50):
+        lane.read_lane(2, lane.since_us, ends)
+        lane.commit()
+        ends = {slot: end for slot, end in ends.items() if slot not in lane.at or not lane.at[slot].closed}
+        log.now_s += 0.5
+    assert not ends
+    assert [slot[1] for slot in lane.gaps] == [slot[1] for slot in job.gaps]
+    check_exact(lane, server.files if asked == "all" else [[], server.files[1]])
