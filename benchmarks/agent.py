@@ -183,11 +183,11 @@ def in_lake(lake: Path) -> list[tuple[int, int, int]]:
     """Status, lines and bytes of the job `traffic`, from each pane's highest revision, by status."""
     import duckdb
 
-    if not any(lake.glob("job=traffic/**/*.parquet")):
+    if not any(lake.glob("traffic/**/date=*/*.parquet")):
         return []
     newest = "max((_revision_epoch, _revision_n)) OVER (PARTITION BY _pane_start)"
     return duckdb.execute(
-        f"WITH newest AS (FROM '{lake}/job=traffic/**/*.parquet' QUALIFY (_revision_epoch, _revision_n) = {newest}) "
+        f"WITH newest AS (FROM '{lake}/traffic/*/*/date=*/*.parquet' QUALIFY (_revision_epoch, _revision_n) = {newest}) "
         "SELECT status, sum(_acc0)::BIGINT, sum(_acc2)::BIGINT FROM newest WHERE status IS NOT NULL GROUP BY 1 ORDER BY 1"
     ).fetchall()
 

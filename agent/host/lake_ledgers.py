@@ -13,7 +13,7 @@ from elf.jobmaster.delivery.ledger import ENTRIES_KEPT, NO_REVISION, Ledger, Rev
 from elf.jobmaster.directory.job_spec import JobSpec
 from elf.jobmaster.log.schedule import Shape, plan_of
 from elf.jobmaster.windows import result
-from elf.sinks.lake.layout import pane_folder
+from elf.sinks.lake.layout import pane_folders
 from elf.sinks.lake.parquet import ParquetSink
 from elf.srt.messages.effects import Effect, Send
 from elf.srt.messages.ids import ID_BYTES, MAKER_BYTES, JobId, NodeId
@@ -47,13 +47,20 @@ def adopt(
     if not fresh:
         return
     folders = {
-        (version, pane): pane_folder(lake.directory, spec.name, version, pane, pane + shapes[version].pane_us)
+        (version, pane): pane_folders(
+            lake.directory, spec.name, version, pane, pane + shapes[version].pane_us
+        )
         for (version, _), (_, pane) in fresh.items()
     }
-    withdrawn = lake.withdrawn(set(folders.values()))
+    withdrawn = lake.withdrawn({folder for each in folders.values() for folder in each})
     ledger.adopt(
         {
-            window: (revision, (folders[window[0], pane], pane, panes[window[0], pane]) in withdrawn)
+            window: (
+                revision,
+                any(
+                    (folder, pane, panes[window[0], pane]) in withdrawn for folder in folders[window[0], pane]
+                ),
+            )
             for window, (revision, pane) in fresh.items()
         }
     )

@@ -15,6 +15,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -25,7 +26,8 @@ from elf.sinks.lake.frames import Done, PaneFrame, PartFrame, Schema
 from elf.sinks.lake.types import arrow_array, arrow_type
 
 ROWS_PER_GROUP = 1 << 16
-PARTITIONS = ("job", "version", "date", "hour")
+SHORT_BYTES = 1 << 12
+PARTITIONS = ("version", "date")
 
 _TIMESTAMP = "timestamp"
 PANE_COLUMNS: tuple[tuple[str, str, Callable[[PaneFrame], Any]], ...] = (
@@ -49,26 +51,31 @@ PANE_COLUMNS: tuple[tuple[str, str, Callable[[PaneFrame], Any]], ...] = (
 Panes = Mapping[PaneFrame, Sequence[PartFrame]]
 
 
-def write_panes(schemas: dict[int, Schema], panes: Panes) -> Iterator[Done]:
-    """Write the panes, usually one file per hour folder. A pane below its highest revision in the lake is only acknowledged."""
+def write_panes(schemas: dict[int, Schema], panes: Panes, touched: set[Path]) -> Iterator[Done]:
+    """Write the panes, usually one file per hour. A pane below its highest revision in the lake is only acknowledged.
+    touched: the folders are added to it."""
 
-    def place(pane: PaneFrame) -> tuple[int, str]:
+    def place(pane: PaneFrame) -> tuple[int, str, int]:
         schema = schemas[pane.schema]
-        root = Path(schema.directory)
-        return pane.schema, str(layout.pane_folder(root, schema.job, schema.version, pane.start, pane.end))
+        table = layout.table_folder(Path(schema.directory), schema.job, schema.columns)
+        folder = layout.pane_folder(table, schema.version, pane.start, pane.end)
+        return pane.schema, str(folder), pane.start // layout.HOUR_US
 
-    for (number, path), group in groupby(sorted(panes, key=place), place):
+    for (number, path, _), group in groupby(sorted(panes, key=place), place):
         schema, folder, frames = schemas[number], Path(path), list(group)
         make_folder(folder)
+        touched.add(folder)
         layout.remove_abandoned(folder)
         known = layout.folder_ledger(folder)
         fresh = [frame for frame in frames if frame.revision >= known.get(frame.start, frame.revision)]
         by_pane = {layout.Pane(f.start, f.end, f.revision, f.digest): f for f in fresh}
-        for name, part in layout.files_of(schema.job, schema.version, by_pane):
-            chosen = [by_pane[pane] for pane in part]
-            tables = _tables(schema, {frame: panes[frame] for frame in chosen})
-            write_file(folder / name, about(schema), part, file_schema(schema.columns), tables)
-            yield Done(tuple(frame.number for frame in chosen))
+        for is_empty in (False, True):
+            kind = {pane for pane, frame in by_pane.items() if _is_empty(panes[frame]) is is_empty}
+            for name, part in layout.files_of(schema.job, schema.version, kind, is_empty):
+                chosen = [by_pane[pane] for pane in part]
+                tables = _tables(schema, {frame: panes[frame] for frame in chosen})
+                write_file(folder / name, about(schema), part, file_schema(schema.columns), tables)
+                yield Done(tuple(frame.number for frame in chosen))
         written = {frame.number for frame in by_pane.values()}
         yield Done(tuple(frame.number for frame in frames if frame.number not in written))
 
@@ -76,7 +83,7 @@ def write_panes(schemas: dict[int, Schema], panes: Panes) -> Iterator[Done]:
 def stored_names(columns: Iterable[StateColumn]) -> list[str]:
     """The columns' names within a file: their own names, unless a pane column, a folder or another column has that name.
 
-    Names are compared without case, as Spark does: a key `hour` is stored as `hour_1`, because `hour=` is a folder.
+    Names are compared without case, as Spark does: a key `date` is stored as `date_1`, because `date=` is a folder.
     """
     taken = {name.lower() for name, _, _ in PANE_COLUMNS} | set(PARTITIONS) | {"_empty"}
     names = []
@@ -114,6 +121,13 @@ def about(schema: Schema) -> dict[str, Any]:
         "plan": base64.b64encode(schema.plan).decode(),
         "recipe": json.loads(schema.recipe or b"null"),
     }
+
+
+def _is_empty(parts: Iterable[PartFrame]) -> bool:
+    """Whether a pane has no groups. Only short parts are decoded: an empty column has at most 5 bytes."""
+    return not any(
+        len(part.values) > SHORT_BYTES or any(msgspec.msgpack.decode(part.values)) for part in parts
+    )
 
 
 def _tables(schema: Schema, panes: Panes) -> Iterator[Any]:
@@ -206,14 +220,14 @@ def read_panes(path: Path) -> list[layout.Pane]:
 
 
 def withdrawn_panes(folder: Path) -> Iterator[tuple[int, int, str, int]]:
-    """The withdrawals in one hour folder: starts, and their revisions, the node in hex. Leaves out files that cannot be read.
+    """The withdrawals in one day folder: starts, and their revisions, the node in hex. Leaves out files that cannot be read.
     Compaction of the folder waits meanwhile, so no file disappears."""
     names = ("_pane_start", "_revision_epoch", "_revision_node", "_revision_n")
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         with suppress(OSError):  # a file system without locks
             fcntl.flock(fd, fcntl.LOCK_SH)
-        for found in layout.files(folder):
+        for found in filter(lambda file: file.is_empty, layout.files(folder)):
             with suppress(pa.ArrowException), pq.ParquetFile(found.path) as file:
                 for group in range(file.num_row_groups):
                     table = file.read_row_group(group, columns=[*names, "_status"])

@@ -69,7 +69,7 @@ class CompactFrame(msgspec.Struct, frozen=True, tag=True):
 
 
 class ReadFrame(msgspec.Struct, frozen=True, tag=True):
-    """Answer which panes of an hour folder were withdrawn."""
+    """Answer which panes of a day folder were withdrawn."""
 
     folder: str
 

@@ -1,13 +1,16 @@
-"""The lake's layout on disk: the folder and the file of a pane, what a file name contains, and which folders to compact.
+"""The lake's layout on disk: the folder and the file of a pane, what a file name contains, and which files to compact.
 
-    DIR/job=NAME/version=DIGEST/date=2026-10-27/hour=03/FIRST-PANE-GROUPS-DIGEST.parquet
+    DIR/JOB/columns-SET/version=vDIGEST/date=2026-10-27/FIRST-PANE-GROUPS-DIGEST.parquet
 
-NAME is percent-encoded. A pane is in the folder of the hour of its start (UTC); the one pane of a query without a window is in
-`date=__HIVE_DEFAULT_PARTITION__/hour=__HIVE_DEFAULT_PARTITION__`, Hive's name for NULL. The file name is the ledger: FIRST
-is the first pane's start and PANE the panes' length, in microseconds; GROUPS lists the file's panes, counted from FIRST, with
-their revisions (`0x60.75r0.0.1_61r0.0.2`: panes 0 to 59 and 75 at revision (0, 0, 1), pane 61 at (0, 0, 2), the node in hex);
-DIGEST is that of the content. So a file is never overwritten with other content, a retry writes the same name, and a listing
-shows the highest revision of every pane.
+JOB is the job's name, percent-encoded. `columns-SET` is a table: SET is the digest of the columns' names and types, so its files
+have one schema; it has no `=`, since Polars takes the folders above a table for its partitions. The letter before DIGEST keeps
+readers from taking `12e678` for a number. A pane is in the
+folder of the day of its start (UTC); the one pane of a query without a window is in `date=__HIVE_DEFAULT_PARTITION__`, Hive's
+name for NULL. The file name is the ledger: FIRST is the first pane's start and PANE the panes' length, in microseconds; GROUPS
+lists the file's panes, counted from FIRST, with their revisions (`0x60.75r0.0.1_61r0.0.2`: panes 0 to 59 and 75 at revision
+(0, 0, 1), pane 61 at (0, 0, 2), the node in hex); DIGEST is that of the content. So a file is never overwritten with other
+content, a retry writes the same name, and a listing shows the highest revision of every pane. Panes without groups, which are
+empty or withdrawn, are in files of their own, whose names end in `-empty.parquet`.
 
 Readers take, per pane, the highest (revision, digest): overlapping files are harmless. Names that begin with a dot are files
 being written; readers skip them, and the next writer in the folder removes those of writers that died.
@@ -27,18 +30,20 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
-from elf.jobmaster.windows.result import Revision
+from elf.jobmaster.windows.result import Revision, StateColumn
 
-LAYOUT = 1
+LAYOUT = 2
 """The version of folders, names, columns and metadata; it is in each file's metadata."""
 HOUR_US = 3_600_000_000
-NO_WINDOW = "date=__HIVE_DEFAULT_PARTITION__/hour=__HIVE_DEFAULT_PARTITION__"
+DAY_US = 24 * HOUR_US
+NO_WINDOW = "date=__HIVE_DEFAULT_PARTITION__"
+EMPTY = "-empty"
 GROUPS_MAX = 160
 """Most characters of GROUPS: with the longest FIRST, PANE and DIGEST a name stays below the 255 bytes of file systems."""
 
 _RUN = r"\d+(?:x\d+)?"
 _GROUP = rf"{_RUN}(?:\.{_RUN})*r\d+\.[0-9a-f]+\.\d+"
-_NAME = re.compile(rf"(-?\d+)-(\d+)-({_GROUP}(?:_{_GROUP})*)-([0-9a-f]{{16}})\.parquet")
+_NAME = re.compile(rf"(-?\d+)-(\d+)-({_GROUP}(?:_{_GROUP})*)-([0-9a-f]{{16}})({EMPTY})?\.parquet")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -52,25 +57,58 @@ class Pane(msgspec.Struct, frozen=True, order=True):
 
 
 class LakeFile(msgspec.Struct, frozen=True):
-    """The content of a file's name: its panes by start (microseconds UTC), and the revision of each."""
+    """The content of a file's name: its panes by start (microseconds UTC), the revision of each, and whether none has groups."""
 
     path: Path
     pane_us: int
     panes: dict[int, Revision]
+    is_empty: bool = False
+
+    @property
+    def until(self) -> int:
+        """The end of the last pane."""
+        return max(self.panes) + self.pane_us
 
 
 def job_folder(directory: Path, job: str) -> Path:
-    """The folder of a job, its name percent-encoded: any text is one path component."""
-    return directory / ("job=" + quote(job, safe=""))
+    """The folder of a job, its name percent-encoded: any text is one path component, and none that readers take for hidden."""
+    name = quote(job, safe="")
+    return directory / (f"%{ord(name[0]):02X}{name[1:]}" if name[:1] in ("_", ".") else name)
 
 
-def pane_folder(directory: Path, job: str, version: str, start: int, end: int) -> Path:
-    """The folder of the pane [start, end), microseconds UTC."""
-    folder = job_folder(directory, job) / f"version={version}"
+def table_folder(directory: Path, job: str, columns: Iterable[StateColumn]) -> Path:
+    """The folder of the job's table with these columns."""
+    content = msgspec.msgpack.encode([(column.name, column.type, column.role) for column in columns])
+    return job_folder(directory, job) / f"columns-{hashlib.blake2b(content, digest_size=6).hexdigest()}"
+
+
+def pane_folder(table: Path, version: str, start: int, end: int) -> Path:
+    """The folder of the pane [start, end), microseconds UTC, within its table."""
+    folder = table / f"version=v{version}"
     if end == start:
         return folder / NO_WINDOW
-    hour = _EPOCH + timedelta(hours=start // HOUR_US)
-    return folder / f"date={hour:%Y-%m-%d}" / f"hour={hour:%H}"
+    return folder / f"date={_EPOCH + timedelta(days=start // DAY_US):%Y-%m-%d}"
+
+
+def pane_folders(directory: Path, job: str, version: str, start: int, end: int) -> list[Path]:
+    """The folders of that pane that exist; nearly always one, since a version has one set of columns."""
+    found = (pane_folder(table, version, start, end) for table in tables(directory, job))
+    return [folder for folder in found if folder.is_dir()]
+
+
+def tables(directory: Path | str, job: str) -> list[Path]:
+    """The folders of the job's tables."""
+    return sorted(job_folder(Path(directory), job).glob("columns-*"))
+
+
+def job_of(table: Path) -> str:
+    """The job of a table's folder."""
+    return unquote(table.parent.name)
+
+
+def version_of(folder: Path) -> str:
+    """The version whose panes are in this day folder."""
+    return folder.parent.name.removeprefix("version=v")
 
 
 def file_digest(job: str, version: str, panes: Iterable[Pane]) -> str:
@@ -81,8 +119,11 @@ def file_digest(job: str, version: str, panes: Iterable[Pane]) -> str:
     return hashlib.blake2b(content, digest_size=8).hexdigest()
 
 
-def files_of(job: str, version: str, panes: Iterable[Pane]) -> Iterator[tuple[str, list[Pane]]]:
+def files_of(
+    job: str, version: str, panes: Iterable[Pane], is_empty: bool = False
+) -> Iterator[tuple[str, list[Pane]]]:
     """Split the panes of one folder into files: pairs (name, its panes by start). Deterministic; nearly always one file.
+    is_empty: none of these panes has groups.
 
     Panes of different length or phase, and lists too long for a name, go into files of their own.
     """
@@ -93,7 +134,8 @@ def files_of(job: str, version: str, panes: Iterable[Pane]) -> Iterator[tuple[st
     for (length, _), grid in sorted(grids.items()):
         for part in _fitting(grid, length):
             digest = file_digest(job, version, part)
-            yield f"{part[0].start}-{length}-{_groups(part, length)}-{digest}.parquet", part
+            end = EMPTY if is_empty else ""
+            yield f"{part[0].start}-{length}-{_groups(part, length)}-{digest}{end}.parquet", part
 
 
 def _fitting(panes: list[Pane], length: int) -> Iterator[list[Pane]]:
@@ -142,11 +184,11 @@ def parse(path: Path) -> LakeFile | None:
             index, _, count = run.partition("x")
             for pane in range(int(index), int(index) + int(count or 1)):
                 panes[first + pane * length] = (int(epoch), int(node, 16), int(n))
-    return LakeFile(path, length, panes)
+    return LakeFile(path, length, panes, found[5] is not None)
 
 
 def files(folder: Path) -> list[LakeFile]:
-    """The lake's files in one hour folder, by name; empty where there is no such folder."""
+    """The lake's files in one day folder, by name; empty where there is no such folder."""
     try:
         names = sorted(os.listdir(folder))
     except (FileNotFoundError, NotADirectoryError):
@@ -155,7 +197,7 @@ def files(folder: Path) -> list[LakeFile]:
 
 
 def folder_ledger(folder: Path) -> dict[int, Revision]:
-    """The highest revision of each pane in one hour folder, by its start."""
+    """The highest revision of each pane in one day folder, by its start."""
     highest: dict[int, Revision] = {}
     for file in files(folder):
         for start, revision in file.panes.items():
@@ -169,31 +211,40 @@ def ledger(directory: Path | str, job: str) -> dict[tuple[str, int], Revision]:
     The results of a new run over the same windows count only if their revisions are above those found here.
     """
     highest: dict[tuple[str, int], Revision] = {}
-    for version, folder in _hour_folders(job_folder(Path(directory), job)):
-        for start, revision in folder_ledger(folder).items():
-            highest[version, start] = revision
+    for table in tables(directory, job):
+        for folder in day_folders(table):
+            for start, revision in folder_ledger(folder).items():
+                pane = version_of(folder), start
+                highest[pane] = max(revision, highest.get(pane, revision))
     return highest
 
 
-def _hour_folders(job: Path) -> Iterator[tuple[str, Path]]:
-    for folder in sorted(job.glob("version=*/date=*/hour=*")):
-        yield folder.parts[-3].removeprefix("version="), folder
+def day_folders(table: Path) -> list[Path]:
+    """The folders of all versions and days of a table."""
+    return sorted(table.glob("version=v*/date=*"))
 
 
 def jobs(directory: Path | str) -> list[str]:
     """The names of the jobs that the lake holds."""
-    return sorted(unquote(folder.name.removeprefix("job=")) for folder in Path(directory).glob("job=*"))
+    return sorted({unquote(table.parent.name) for table in Path(directory).glob("*/columns-*")})
 
 
-def old_folders(directory: Path | str, older_than: int) -> Iterator[tuple[str, str, Path]]:
-    """(job, version, hour folder) of all hours that ended before `older_than` (microseconds UTC). Skips panes without a time."""
-    for job in jobs(directory):
-        for version, folder in _hour_folders(job_folder(Path(directory), job)):
-            with suppress(ValueError):
-                text = f"{folder.parts[-2].removeprefix('date=')} {folder.name.removeprefix('hour=')} +0000"
-                hour = datetime.strptime(text, "%Y-%m-%d %H %z")
-                if (hour - _EPOCH) // timedelta(microseconds=1) + HOUR_US <= older_than:
-                    yield job, version, folder
+def ripe(found: Iterable[LakeFile], older_than: int) -> list[list[LakeFile]]:
+    """The files of one day folder in the sets that compaction merges: a day that ended a day before `older_than` (microseconds
+    UTC), else each hour that ended before it. Leaves out panes without a time, and files of several hours of such a day."""
+    hours: dict[int, list[LakeFile]] = {}
+    day: list[LakeFile] = []
+    for file in found:
+        first, last = min(file.panes), max(file.panes)
+        if file.pane_us and (first // DAY_US + 2) * DAY_US <= older_than:
+            day.append(file)
+        elif (
+            file.pane_us
+            and first // HOUR_US == last // HOUR_US
+            and (first // HOUR_US + 1) * HOUR_US <= older_than
+        ):
+            hours.setdefault(first // HOUR_US, []).append(file)
+    return [part for part in (day, *(hours[hour] for hour in sorted(hours))) if part]
 
 
 def remove_abandoned(folder: Path) -> None:

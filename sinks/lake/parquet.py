@@ -98,7 +98,7 @@ class WriterProcess:
         return sum(answer.removed for answer in self._ask([request]) if isinstance(answer, Done))
 
     def withdrawn(self, folders: Iterable[Path]) -> Iterator[tuple[Path, int, Revision]]:
-        """The withdrawn panes of those hour folders: folder, start, revision."""
+        """The withdrawn panes of those day folders: folder, start, revision."""
         for answer in self._ask([ReadFrame(str(folder)) for folder in folders]):
             if isinstance(answer, Withdrawn):
                 for start, epoch, node, n in answer.panes:
@@ -130,7 +130,8 @@ class WriterProcess:
 
 
 def compact(directory: Path | str, older_than: int) -> int:
-    """Merge the small files of each hour that ended before `older_than` (microseconds UTC), keeping the highest revisions.
+    """Merge the small files of each hour that ended before `older_than` (microseconds UTC), and of each day that ended a day
+    before it, keeping the highest revisions.
 
     Runs in a child process. Removes the old files only after the new one is durable, so a reader that lists the folder at
     any moment finds every pane. Returns the number of files removed. Raises OSError as `ParquetSink.flush` does.
@@ -179,7 +180,7 @@ class ParquetSink:
 
     @staticmethod
     def withdrawn(folders: Iterable[Path]) -> set[tuple[Path, int, Revision]]:
-        """The withdrawn panes of those hour folders: folder, start, revision. Raises OSError as `flush` does."""
+        """The withdrawn panes of those day folders: folder, start, revision. Raises OSError as `flush` does."""
         with WriterProcess() as writer:
             return set(writer.withdrawn(folders))
 

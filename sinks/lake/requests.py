@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from elf.sinks.lake import layout
@@ -27,19 +28,34 @@ def serve(requests: Iterable[Request]) -> Iterator[Answer]:
     schemas = {request.number: request for request in requests if isinstance(request, Schema)}
     panes = _panes(requests)
     try:
-        yield from write_panes(schemas, panes)
+        touched: set[Path] = set()
+        yield from write_panes(schemas, panes, touched)
+        if touched:
+            _show(touched)
         for request in requests:
             if isinstance(request, CompactFrame):
-                from elf.sinks.lake.compact import compact_folder
+                from elf.sinks.lake.compact import compact_table
 
-                for job, version, folder in layout.old_folders(request.directory, request.older_than):
-                    yield Done(removed=compact_folder(job, version, folder))
+                for job in layout.jobs(request.directory):
+                    for table in layout.tables(request.directory, job):
+                        yield Done(removed=compact_table(table, request.older_than))
             elif isinstance(request, ReadFrame):
                 yield Withdrawn(request.folder, tuple(withdrawn_panes(Path(request.folder))))
     except OSError as error:
         yield Failed(error.errno or errno.EIO, error.strerror or str(error), error.filename)
     except Exception as error:
         yield Failed(errno.EIO, f"{type(error).__name__}: {' '.join(str(error).split())}")
+
+
+def _show(folders: set[Path]) -> None:
+    """Let the logs of the tables show what is in these day folders. The panes are durable whatever becomes of that: a log that is
+    damaged stays as it is until `elf lake verify --repair`."""
+    from elf.sinks.lake.delta import LogError
+    from elf.sinks.lake.index import Index
+
+    for table in {folder.parent.parent for folder in folders}:
+        with suppress(LogError):
+            Index(table).update(folder for folder in folders if folder.parent.parent == table)
 
 
 def _panes(requests: Iterable[Request]) -> Panes:

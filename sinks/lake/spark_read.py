@@ -45,7 +45,7 @@ class Stored(msgspec.Struct, frozen=True):
     job: str
     version: str
     folder: str
-    newest: str  # the folder of its last hour, by which versions are ordered
+    newest: str  # its last day and the end of its last pane, by which versions are ordered
     columns: list[dict[str, str]]
     recipe: dict[str, Any]
     span: Span = (0, 0)
@@ -79,9 +79,10 @@ def stored_jobs(spark: SparkSession, directory: str) -> list[Stored]:
     try:
         found = [
             stored
-            for job in _folders(spark, root, "job=")
-            for version in _folders(spark, job, "version=")
-            if (stored := _stored(spark, job, version)) is not None
+            for job in _folders(spark, root, "")
+            for table in _folders(spark, job, "columns-")
+            for version in _folders(spark, table, "version=v")
+            if (stored := _stored(spark, version)) is not None
         ]
     except ElfError:
         raise
@@ -113,23 +114,23 @@ def _names(spark: SparkSession, parent: str) -> list[str]:
     return sorted(status.getPath().getName() for status in statuses)
 
 
-def _stored(spark: SparkSession, job: str, version: str) -> Stored | None:
+def _stored(spark: SparkSession, version: str) -> Stored | None:
     """A version, from the metadata of its newest file; None for a version without files."""
     days = _folders(spark, version, "date=")
     for day in reversed(days):
-        for hour in reversed(_folders(spark, day, "hour=")):
-            files = [name for name in _names(spark, hour) if layout.parse(Path(name))]
-            if files:
-                about = _about(spark, f"{hour}/{files[-1]}")
-                return Stored(
-                    unquote(job.rpartition("/job=")[2]),
-                    about["version"],
-                    version,
-                    hour[len(version) :],
-                    about["columns"],
-                    about["recipe"],
-                    _span(days, about["recipe"]["pane_us"]),
-                )
+        files = [file for name in _names(spark, day) if (file := layout.parse(Path(name)))]
+        if files:
+            newest = max(files, key=lambda file: (file.until, file.path.name))
+            about = _about(spark, f"{day}/{newest.path.name}")
+            return Stored(
+                about["job"],
+                about["version"],
+                version,
+                f"{day[len(version) :]}/{newest.until:020}",
+                about["columns"],
+                about["recipe"],
+                _span(days, about["recipe"]["pane_us"]),
+            )
     return None
 
 
@@ -173,20 +174,18 @@ def _hadoop(spark: SparkSession) -> Any:
 
 
 def panes(spark: SparkSession, stored: Stored) -> DataFrame:
-    """Every row of the valid panes, including empty panes: pane columns, `_date`, `_hour`, keys as `#k0`…, state by name.
+    """Every row of the valid panes, including empty panes: pane columns, `_date`, keys as `#k0`…, state by name.
 
     Of a pane that is in several files only the highest (revision, digest) is valid; of equal copies, that with the highest file
-    name. A pane whose status is `withdrawn` is no result, and is left out. Filters on `_date` and `_hour` prune folders.
+    name. A pane whose status is `withdrawn` is no result, and is left out. Filters on `_date` prune folders.
     """
     columns = ", ".join(f"{identifier(c['stored'])} {c['type']}" for c in stored.columns)
-    schema = ", ".join([PANE_COLUMNS, *filter(None, [columns]), "date date, hour int"])
+    schema = ", ".join([PANE_COLUMNS, *filter(None, [columns]), "date date"])
     frame = spark.read.schema(schema).parquet(re.sub(r"([\[\]{}*?\\])", r"\\\1", stored.folder))
     names = [column.split()[0] for column in PANE_COLUMNS.split(", ")]
     keys = [f"{identifier(c['stored'])} AS `#k{i}`" for i, c in enumerate(stored.keys)]
     states = [f"{_unmerged(c)} AS {identifier(c['name'])}" for c in stored.states]
-    frame = frame.selectExpr(
-        *names, "date AS _date", "hour AS _hour", *keys, *states, "_metadata.file_name AS `#file`"
-    )
+    frame = frame.selectExpr(*names, "date AS _date", *keys, *states, "_metadata.file_name AS `#file`")
     if _overlap(frame.inputFiles()):
         frame = _highest(frame, stored)
     return frame.where("_status <> 'withdrawn'").drop("#file")
@@ -208,7 +207,7 @@ def _overlap(files: Iterable[str]) -> bool:
 def _highest(frame: DataFrame, stored: Stored) -> DataFrame:
     from pyspark.sql import functions as f
 
-    place = ["_date", "_hour", "_pane_start"] if stored.pane_us else []
+    place = ["_date", "_pane_start"] if stored.pane_us else []
     order = f.expr("struct(_revision_epoch, _revision_node, _revision_n, _digest, `#file`)")
     heads = frame.groupBy(*place).agg(f.max(order).alias("#head"))
     heads = heads.select(
@@ -320,7 +319,7 @@ def view(groups: DataFrame, stored: Stored) -> DataFrame:
     wanted = [(o["name"], o["sql"]) for o in outputs]
     wanted += [(key["name"], f"`#k{i}`") for i, key in enumerate(stored.keys)]
     wanted += [(c["name"], identifier(c["name"])) for c in stored.states if c["name"] in groups.columns]
-    wanted += [(name, name) for name in ("_date", "_hour") if name in groups.columns]
+    wanted += [(name, name) for name in ("_date",) if name in groups.columns]
     wanted.append(("_version", f"'{stored.version}'"))
     taken = set(columns)
     for name, sql in wanted:

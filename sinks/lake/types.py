@@ -8,6 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from elf.sinks.lake.delta import split
+
 _FLAT: dict[str, Callable[[], Any]] = {
     "void": pa.null,
     "boolean": pa.bool_,
@@ -35,7 +37,7 @@ def arrow_type(text: str) -> Any:
             precision, scale = rest[:-1].split(",")
             return pa.decimal128(int(precision), int(scale))
     elif rest.endswith(">"):
-        parts = _parts(rest[:-1])
+        parts = split(rest[:-1])
         if outer == "array" and len(parts) == 1:
             return pa.list_(arrow_type(parts[0]))
         if outer == "map" and len(parts) == 2:
@@ -44,18 +46,6 @@ def arrow_type(text: str) -> Any:
             fields = [part.partition(":") for part in parts]
             return pa.struct([(name.strip(), arrow_type(kind)) for name, _, kind in fields])
     raise ValueError(f"not a Spark type: {text!r}")
-
-
-def _parts(text: str) -> list[str]:
-    """Split at the commas outside of brackets."""
-    parts, depth = [""], 0
-    for character in text:
-        depth += (character in "<(") - (character in ">)")
-        if character == "," and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += character
-    return parts
 
 
 def arrow_array(values: Sequence[Any], kind: Any) -> Any:

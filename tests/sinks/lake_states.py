@@ -128,18 +128,20 @@ def traffic_state(
 
 
 def files(directory: Path) -> list[Path]:
-    """Every file of a lake, unfinished ones too."""
-    return sorted(path for path in directory.rglob("*") if path.is_file())
+    """Every file of a lake, unfinished ones too, but those of its logs."""
+    return sorted(
+        path for path in directory.rglob("*") if path.is_file() and path.parent.name != "_delta_log"
+    )
 
 
 def rows(directory: Path) -> list[dict[str, Any]]:
     """What a reader must see: of each pane the rows of the highest (revision, digest, file), whole."""
     best: dict[Any, tuple[tuple[Any, ...], list[dict[str, Any]]]] = {}
     head = ("_revision_epoch", "_revision_node", "_revision_n", "_digest")
-    for path in directory.rglob("*.parquet"):
+    for path in directory.rglob("date=*/*.parquet"):
         panes: dict[Any, list[dict[str, Any]]] = {}
         for row in pq.ParquetFile(path).read().to_pylist():
-            panes.setdefault((path.parts[-5:-3], row["_pane_start"]), []).append(row)
+            panes.setdefault((path.parts[-5:-2], row["_pane_start"]), []).append(row)
         for pane, found in panes.items():
             order = (*(found[0][name] for name in head), path.name)
             if pane not in best or best[pane][0] < order:

@@ -30,7 +30,7 @@ from elf.sinks.lake.frames import Answer, CompactFrame, Done, read_frames, write
 from elf.sinks.lake.layout import Pane
 from elf.sinks.lake.parquet import ParquetSink
 from elf.sinks.lake.types import arrow_array, arrow_type
-from tests.sinks.lake_states import HOUR, MINUTE, START, files, groups, rows, traffic_plan, traffic_state
+from tests.sinks.lake_states import DAY, HOUR, MINUTE, START, files, groups, rows, traffic_plan, traffic_state
 
 pytestmark = pytest.mark.process
 
@@ -85,12 +85,15 @@ def test_other_names_are_not_the_lakes(name: str) -> None:
 
 def test_folders_take_any_job_name_and_no_window() -> None:
     root = Path("/lake")
-    folder = layout.pane_folder(
-        root, "a/b c=é..", VERSION, START + 3 * HOUR + MINUTE, START + 3 * HOUR + 2 * MINUTE
-    )
-    assert str(folder) == f"/lake/job=a%2Fb%20c%3D%C3%A9../version={VERSION}/date=2026-09-21/hour=03"
-    assert layout.pane_folder(root, "j", VERSION, 0, 0).name == "hour=__HIVE_DEFAULT_PARTITION__"
-    assert layout.pane_folder(root, "j", VERSION, -1, 0).parts[-2:] == ("date=1969-12-31", "hour=23")
+    table = layout.table_folder(root, "a/b c=é..", (StateColumn("_acc0", "bigint", "sum"),))
+    assert (str(table.parent), len(table.name)) == ("/lake/a%2Fb%20c%3D%C3%A9..", len("columns-") + 12)
+    folder = layout.pane_folder(table, VERSION, START + 3 * HOUR + MINUTE, START + 3 * HOUR + 2 * MINUTE)
+    assert folder == table / f"version=v{VERSION}/date=2026-09-21"
+    assert (layout.job_of(table), layout.version_of(folder)) == ("a/b c=é..", VERSION)
+    assert layout.pane_folder(table, VERSION, 0, 0).name == "date=__HIVE_DEFAULT_PARTITION__"
+    assert layout.pane_folder(table, VERSION, -1, 0).name == "date=1969-12-31"
+    assert [layout.job_folder(root, name).name for name in ("..", "_a")] == ["%2E.", "%5Fa"]
+    assert table != layout.table_folder(root, "a/b c=é..", (StateColumn("_acc0", "int", "sum"),))
 
 
 # The sink.
@@ -106,7 +109,7 @@ def test_panes_of_one_hour_share_a_file_and_keep_their_values(tmp_path: Path) ->
         sink.put_state(state)
         expected[minute] = (minute + 1, 10**6 * minute)
     sink.flush()
-    assert [path.parent.name for path in files(tmp_path)] == ["hour=00", "hour=01"]
+    assert [path.parent.name for path in files(tmp_path)] == ["date=2026-09-21"] * 2
     found = {row["_pane_start"]: row for row in rows(tmp_path) if row["path"] == "/a"}
     assert len(found) == 90
     for at, row in found.items():
@@ -136,7 +139,7 @@ def test_the_pane_of_a_query_without_windows(tmp_path: Path) -> None:
     sink.put_state(traffic_state(traffic_plan(window=None), 0, {("/a", 200): (3, 30)}))
     sink.flush()
     [path] = files(tmp_path)
-    assert path.parent.name == "hour=__HIVE_DEFAULT_PARTITION__"
+    assert path.parent.name == "date=__HIVE_DEFAULT_PARTITION__"
     assert [(row["_pane_start"], row["_acc0"]) for row in rows(tmp_path)] == [(None, 3)]
     assert layout.ledger(tmp_path, "traffic") == {(VERSION, 0): (0, 0, 1)}
 
@@ -185,9 +188,9 @@ def test_a_lower_revision_is_acknowledged_and_not_written(tmp_path: Path) -> Non
 
 def test_names_that_are_taken_are_stored_under_others(tmp_path: Path) -> None:
     columns = tuple(
-        StateColumn(name, "bigint", "key") for name in ("hour", "_lines_read", "HOUR", "hour_1", "_empty")
+        StateColumn(name, "bigint", "key") for name in ("date", "_lines_read", "DATE", "date_1", "_empty")
     )
-    assert lake_files.stored_names(columns) == ["hour_1", "_lines_read_1", "HOUR_2", "hour_1_1", "_empty_1"]
+    assert lake_files.stored_names(columns) == ["date_1", "_lines_read_1", "DATE_2", "date_1_1", "_empty_1"]
     state = PaneState(
         "j",
         VERSION,
@@ -311,15 +314,16 @@ def test_a_failed_flush_keeps_everything_and_the_next_one_writes_it(tmp_path: Pa
 def test_what_was_durable_before_the_failure_is_not_sent_again(tmp_path: Path) -> None:
     sink = ParquetSink(tmp_path)
     sink.put_state(traffic_state(PLAN, START, {("/a", 200): (1, 1)}))
-    sink.put_state(traffic_state(PLAN, START + HOUR, many_groups(20_000)))
+    sink.put_state(traffic_state(PLAN, START + DAY, many_groups(20_000)))
     before = sink.pending_bytes
     with largest_file(10_000), pytest.raises(OSError):  # noqa: PT011
         sink.flush()
-    assert [path.parent.name for path in files(tmp_path)] == ["hour=00"]
+    assert [path.parent.name for path in files(tmp_path)] == ["date=2026-09-21"]
     assert 0 < sink.pending_bytes < before
-    sink.put_state(traffic_state(PLAN, START + 2 * HOUR, {("/a", 200): (1, 1)}))
+    sink.put_state(traffic_state(PLAN, START + 2 * DAY, {("/a", 200): (1, 1)}))
     sink.flush()
-    assert [path.parent.name for path in files(tmp_path)] == ["hour=00", "hour=01", "hour=02"]
+    days = ["date=2026-09-21", "date=2026-09-22", "date=2026-09-23"]
+    assert [path.parent.name for path in files(tmp_path)] == days
 
 
 def test_a_disk_without_room_is_enospc(tmp_path: Path) -> None:

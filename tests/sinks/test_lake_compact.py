@@ -56,7 +56,7 @@ def test_compaction_keeps_the_highest_revisions_and_nothing_else(tmp_path: Path,
     removed = parquet.compact(tmp_path, FOREVER)
     assert hits(tmp_path) == expected
     assert layout.ledger(tmp_path, "traffic") == ledger
-    assert len(files(tmp_path)) == 2  # two hours
+    assert len(files(tmp_path)) == 2  # with groups, and without
     assert removed >= before - 2
     assert len(rows(tmp_path)) == sum(len(list_) or 1 for list_ in by_pane(tmp_path).values())
     assert parquet.compact(tmp_path, FOREVER) == 0
@@ -78,9 +78,9 @@ def test_hours_that_are_not_over_are_left_alone(tmp_path: Path) -> None:
     assert parquet.compact(tmp_path, START + HOUR - 1) == 0
     assert len(files(tmp_path)) == count
     assert parquet.compact(tmp_path, START + HOUR) > 0
-    assert {path.parent.name for path in files(tmp_path)} == {"hour=00", "hour=01"}
-    assert sum(path.parent.name == "hour=00" for path in files(tmp_path)) == 1
-    assert sum(path.parent.name == "hour=01" for path in files(tmp_path)) > 1
+    found = [file for path in files(tmp_path) if (file := layout.parse(path))]
+    assert sum(max(file.panes) < START + HOUR for file in found) == 2  # with groups, and without
+    assert sum(min(file.panes) >= START + HOUR for file in found) > 2
 
 
 def test_a_reader_between_any_two_steps_sees_the_whole(
@@ -102,19 +102,16 @@ def test_a_reader_between_any_two_steps_sees_the_whole(
 
     monkeypatch.setattr(Path, "unlink", observed_unlink)
     monkeypatch.setattr(os, "rename", observed_rename)
-    for job, version, folder in layout.old_folders(tmp_path, FOREVER):
-        compact.compact_folder(job, version, folder)
+    compact.compact_table(layout.tables(tmp_path, "traffic")[0], FOREVER)
     assert len(seen) > 10
     assert all(each == expected for each in seen)
 
 
 def test_a_crash_before_the_old_files_go_is_harmless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = put_random(tmp_path, 3)
-    folders = list(layout.old_folders(tmp_path, FOREVER))
     with monkeypatch.context() as patched:
         patched.setattr(Path, "unlink", lambda *_, **__: None)
-        for job, version, folder in folders:
-            compact.compact_folder(job, version, folder)
+        compact.compact_table(layout.tables(tmp_path, "traffic")[0], FOREVER)
     assert hits(tmp_path) == expected
     parquet.compact(tmp_path, FOREVER)
     assert hits(tmp_path) == expected
@@ -123,14 +120,15 @@ def test_a_crash_before_the_old_files_go_is_harmless(tmp_path: Path, monkeypatch
 
 def test_a_folder_that_another_process_compacts_is_left_to_it(tmp_path: Path) -> None:
     put_random(tmp_path, 4)
-    [(job, version, folder), *_] = layout.old_folders(tmp_path, FOREVER)
+    [table] = layout.tables(tmp_path, "traffic")
+    [folder] = layout.day_folders(table)
     fd = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
-        assert compact.compact_folder(job, version, folder) == 0
+        assert compact.compact_table(table, FOREVER) == 0
     finally:
         os.close(fd)
-    assert compact.compact_folder(job, version, folder) > 0
+    assert compact.compact_table(table, FOREVER) > 0
 
 
 def test_large_files_stay_and_still_win(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,8 +142,7 @@ def test_large_files_stay_and_still_win(tmp_path: Path, monkeypatch: pytest.Monk
         sink.flush()
     monkeypatch.setattr(compact, "SMALL_BYTES", large_file.stat().st_size)
     expected = hits(tmp_path)
-    [(job, version, folder)] = layout.old_folders(tmp_path, FOREVER)
-    assert compact.compact_folder(job, version, folder) == 2
+    assert compact.compact_table(layout.tables(tmp_path, "traffic")[0], FOREVER) == 2
     assert large_file in files(tmp_path)
     assert len(files(tmp_path)) == 2
     assert hits(tmp_path) == expected
@@ -176,7 +173,7 @@ def test_an_agent_compacts_every_hour_what_is_over_and_goes_on_meanwhile(tmp_pat
     assert len(files(tmp_path / "lake")) == before
     assert compaction.look(3600.0, now_us) == []
     compaction.wait()
-    assert len(files(tmp_path / "lake")) == 2
+    assert len(files(tmp_path / "lake")) == 4  # of two hours, with groups and without
     assert hits(tmp_path / "lake") == expected
 
 

@@ -443,7 +443,7 @@ def wrong(directory: Path, **how: Any) -> str:
 def test_no_lake_and_an_empty_one(spark: Any, tmp_path: Path) -> None:
     assert "there is no lake at" in wrong(tmp_path / "none")
     assert "is empty" in wrong(tmp_path)
-    (tmp_path / "job=x" / "version=y" / "date=2026-01-01").mkdir(parents=True)
+    (tmp_path / "x" / "columns-0" / "version=vy" / "date=2026-01-01").mkdir(parents=True)
     assert "is empty" in wrong(tmp_path)
     with pytest.raises(
         UsageError, match=r"cannot read the lake nosuch://bucket/lake: .*No FileSystem for scheme"
@@ -467,9 +467,9 @@ def test_files_that_go_while_they_are_read_and_those_of_another_layout(
         patched.setattr(spark_read, "_overlap", compacted)
         with pytest.raises(ElfError, match="compacted while it was read; run the report again"):
             ask(spark, tmp_path, every="1h")
-    monkeypatch.setattr(layout, "LAYOUT", 2)
+    monkeypatch.setattr(layout, "LAYOUT", 3)
     put(tmp_path, traffic_plan(), panes)
-    with pytest.raises(ElfError, match=r"is not of this version of elf, layout 2; elf \d"):
+    with pytest.raises(ElfError, match=r"is not of this version of elf, layout 3; elf \d"):
         ask(spark, tmp_path)
 
 

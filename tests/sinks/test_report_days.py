@@ -121,7 +121,7 @@ def test_weeks_views_and_built_in_reports_have_days_of_the_zone(
 def test_a_built_in_report_says_which_windows_its_zone_needs(
     spark: Any, stored: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    (tmp_path / "job=hours").symlink_to(stored[1] / "job=hours")
+    (tmp_path / "hours").symlink_to(stored[1] / "hours")
     found, said = reported(tmp_path, "Asia/Kolkata")
     assert list(found) == ["traffic_by_hour", "top_paths", "bytes_by_hour", "lake"]
     assert (

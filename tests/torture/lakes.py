@@ -21,7 +21,7 @@ class Lake:
 
     def read(self, job: Job) -> list[Publication]:
         """All revisions of all panes of that job."""
-        for path in sorted(self.folder.glob(f"job={job.name}/**/[!.]*.parquet")):
+        for path in sorted(self.folder.glob(f"{job.name}/**/date=*/[!.]*.parquet")):
             if path not in self._known:
                 self._read_file(path, job)
                 self._known.add(path)
@@ -46,7 +46,7 @@ class Lake:
     def _read_file(self, path: Path, job: Job) -> None:
         from pyarrow.parquet import ParquetFile
 
-        [version] = [part.removeprefix("version=") for part in path.parts if part.startswith("version=")]
+        [version] = [part.removeprefix("version=v") for part in path.parts if part.startswith("version=v")]
         for row in ParquetFile(path).read().to_pylist():
             start_s = int(row["_pane_start"].timestamp())
             revision = (row["_revision_epoch"], row["_revision_node"], row["_revision_n"])

@@ -141,7 +141,7 @@ def test_a_sink_that_loses_its_ledger_knows_what_its_lake_holds(mesh: Mesh, tmp_
 def test_a_lake_that_takes_nothing_holds_up_the_answers_only(mesh: Mesh, tmp_path: Path) -> None:
     """Writes to a failing disk are retried; meanwhile windows are sent to watchers."""
     lake = tmp_path / "lake"
-    (lake / "job=hits").write_text("a file where a folder should be")
+    (lake / "hits").write_text("a file where a folder should be")
     start(mesh, "2 seconds")
     with Control(mesh.socket(2)) as control:
         finals = 0
@@ -157,7 +157,7 @@ def test_a_lake_that_takes_nothing_holds_up_the_answers_only(mesh: Mesh, tmp_pat
     )
     assert seat.master is not None
     assert seat.master.outbox.waiting >= 3
-    (lake / "job=hits").unlink()
+    (lake / "hits").unlink()
     mesh.wait_for(lambda: len(ledger(lake, "hits")) >= 5)
     assert any("are retried every" in said for said in mesh.hosts[1].said)
 

@@ -255,7 +255,7 @@ def in_lake(lake: Path) -> set[tuple[tuple[str, int], int]]:
     import pyarrow.parquet as pq
 
     best: dict[Any, tuple[Any, list[tuple[tuple[str, int], int]]]] = {}
-    for file in lake.rglob("*.parquet"):
+    for file in lake.rglob("date=*/*.parquet"):
         for row in pq.ParquetFile(file).read().to_pylist():
             start = row["_pane_start"].strftime("%Y-%m-%dT%H:%M:%SZ")
             revision = (row["_revision_epoch"], row["_revision_node"], row["_revision_n"])

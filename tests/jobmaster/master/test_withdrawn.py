@@ -360,7 +360,7 @@ def test_a_lost_ledger_comes_back_from_the_lake(tmp_path: Path, compacted: bool)
     if compacted:
         parquet.compact(tmp_path, T0 + 2 * 3600 * SECOND)
     first, second = (version_of(plan).digest for plan in (plan_of(), SECOND_PLAN))
-    (good,) = tmp_path.glob(f"job=hits/version={second}/*/*/*.parquet")
+    (good,) = tmp_path.glob(f"hits/*/version=v{second}/*/*.parquet")
     good.write_text("no Parquet")
     lake, spec = ParquetSink(tmp_path), spec_of(SECOND_PLAN)
     spec = msgspec.structs.replace(spec, name="hits", versions=(version_of(plan_of()), *spec.versions))

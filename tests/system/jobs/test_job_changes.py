@@ -249,8 +249,8 @@ def stored(folder: Path) -> dict[tuple[str, int], Row]:
 
     best: dict[tuple[str, int], tuple[Any, ...]] = {}
     rows: dict[tuple[Any, ...], dict[int, tuple[int, int]]] = {}
-    for path in folder.rglob("*.parquet"):
-        (digest,) = (part.removeprefix("version=") for part in path.parts if part.startswith("version="))
+    for path in folder.rglob("date=*/*.parquet"):
+        (digest,) = (part.removeprefix("version=v") for part in path.parts if part.startswith("version=v"))
         for row in ParquetFile(path).read().to_pylist():
             key = digest, round(row["_pane_start"].timestamp() * 1e6)
             revision = row["_revision_epoch"], row["_revision_node"], row["_revision_n"], row["_digest"]

@@ -1,0 +1,26 @@
+"""`elf lake verify`: the lake's Delta logs against its files."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+from elf.errors import ElfError
+
+
+def verify_command(lake: Path, repair: bool) -> int:
+    """Print a line for each table. Returns 0 if all logs show what the files hold, or do so now, else 1. Raises ElfError."""
+    if find_spec("pyarrow") is None:
+        raise ElfError("elf lake verify needs pyarrow, which is not installed; pip install 'elf-mesh[lake]'")
+    from elf.sinks.lake.verify import verify
+
+    is_well = True
+    for table in verify(lake, repair):
+        how = "mended: " if table.is_mended else "wrong: "
+        found = how + "; ".join(table.problems) if table.problems else "as the files"
+        log = f"version {table.version}, {table.files} files" if table.version >= 0 else "no log"
+        print(f"{table.job}  {table.folder}  {log}  {found}")
+        is_well = is_well and (table.is_mended or not table.problems)
+    if not is_well and not repair:
+        print(f"`elf lake verify {lake} --repair` makes the logs again from the files")
+    return 0 if is_well else 1
