@@ -93,7 +93,17 @@ def test_a_killed_agent_repeats_what_was_not_recorded_and_loses_nothing(
         before = [inbox.get(timeout=PATIENCE_S) for _ in range(5)]
         mesh.in_world(lambda: mesh.world.crash(mesh.hosts[1].actor))
         mesh.in_world(lambda: mesh.restart(mesh.hosts[1]))
-        mesh.in_world(mesh.open_sink)
+        known: list[int] = []
+
+        def reopen() -> None:
+            mesh.open_sink()
+            assert mesh.sink is not None
+            outlet = mesh.sink._outlets._each["broker"]
+            known.extend([len(outlet.ledger(job_id("hits")).entries), len(outlet.dispatch.marks)])
+
+        mesh.in_world(reopen)
+        assert known[0] >= 2, "the ledger is read from the disk"
+        assert known[1] == 1, "and so is what the newest window was"
         revisions: dict[str, tuple[str, str]] = {}
         after = [inbox.get(timeout=PATIENCE_S) for _ in range(6)]
         for each in [*before, *after]:
