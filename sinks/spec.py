@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -33,3 +34,49 @@ def parse(text: str, base: Path = Path()) -> SinkSpec:
     if kind == "parquet" and rest:
         return SinkSpec("parquet", base / rest)
     raise ValueError(EXPECTED)
+
+
+class Broker(msgspec.Struct, frozen=True):
+    """An MQTT broker. mesh: a level of its topics. credentials: a file with one line, USER:PASSWORD. ca: certificates that sign
+    the broker's, instead of those of the host. cert, key: of the client. All files in PEM."""
+
+    host: str
+    port: int
+    tls: bool
+    mesh: str = "main"
+    credentials: Path | None = None
+    ca: Path | None = None
+    cert: Path | None = None
+    key: Path | None = None
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'mqtts' if self.tls else 'mqtt'}://{host}:{self.port}"
+
+
+BROKER_EXPECTED = (
+    "mqtt://HOST:PORT or mqtts://HOST:PORT (with TLS), without a user: credentials names a file for it"
+)
+
+
+def parse_broker(text: object) -> Broker:
+    """The broker at that address, with all else by default. Raises ValueError with what was expected, and none of the text, which
+    may contain a password."""
+    try:
+        url = urlsplit(text) if isinstance(text, str) else None
+        port = url.port if url is not None else None
+    except ValueError:
+        url, port = None, None
+    if (
+        url is None
+        or url.scheme not in ("mqtt", "mqtts")
+        or not url.hostname
+        or "@" in url.netloc
+        or url.path.strip("/")
+        or url.query
+        or url.fragment
+        or port == 0
+    ):
+        raise ValueError(BROKER_EXPECTED)
+    tls = url.scheme == "mqtts"
+    return Broker(url.hostname, port or (8883 if tls else 1883), tls)

@@ -79,6 +79,7 @@ def status_table(status: Status) -> str:
     lines = [table_of(columns, rows)]
     if status.not_asked:
         lines.append(f"{status.not_asked:,} more members, which were not asked")
+    lines += [sink_table(status.members)] if any(member.delivering for member in status.members) else []
     lines += [cost_table(status.costs)] if status.costs else []
     lines += [trial_text(trial) for trial in status.trials]
     lines += [
@@ -108,6 +109,26 @@ def audit_table(lines: Sequence[AuditLine]) -> str:
             line.reason or "-",
         )
         for line in lines
+    ]
+    return table_of(columns, rows)
+
+
+def sink_table(members: Sequence[Member]) -> str:
+    """The sinks that deliver messages, and the last problem of each."""
+    columns = ["sink", "agent", "delivered", "waiting", "oldest", "refused", "failures", "problem"]
+    rows = [
+        (
+            escape(sink.name),
+            escape(member.name),
+            f"{sink.delivered:,}",
+            f"{sink.waiting:,}",
+            roughly(sink.oldest_us / 1e6) if sink.waiting else "-",
+            f"{sink.refusals:,}",
+            f"{sink.failures:,}",
+            escape(sink.problem) or "-",
+        )
+        for member in members
+        for sink in member.delivering
     ]
     return table_of(columns, rows)
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import msgspec
+from msgspec.structs import replace
 
 from elf.agent.config import specs, units
 from elf.agent.config.limits import CAP_KEYS, limits_of
@@ -268,17 +269,26 @@ class _Reader:
             "name": Key(specs.read_name, required=True),
             "parquet": Key(self._folder),
             "console": Key(partial(read_choice, tuple(specs.CONSOLES))),
+            "mqtt": Key(spec.parse_broker),
         }
-        sink = SinkSection(**self._values("sink", keys, table, index))
-        if (sink.parquet is None) == (sink.console is None):
-            found = "both" if sink.parquet is not None else "neither"
-            self._refuse(
-                "sink",
-                "name",
-                f'expected one of parquet = "FOLDER" and console = "json", found {found}',
-                index,
-            )
-        return sink
+        files = ("credentials", "ca", "cert", "key")
+        of_broker = {"mesh": Key(specs.read_name, "main"), **dict.fromkeys(files, Key(self._folder))}
+        values = self._values("sink", keys | of_broker, table, index)
+        kinds = [key for key in ("parquet", "console", "mqtt") if values[key] is not None]
+        if len(kinds) != 1:
+            expected = 'expected one of parquet = "FOLDER", console = "json" and mqtt = "mqtt://HOST"'
+            self._refuse("sink", "name", f"{expected}, found {' and '.join(kinds) or 'none'}", index)
+        about = {key: values.pop(key) for key in of_broker}
+        for key in files if values["mqtt"] is None else ():
+            if about[key] is not None:
+                self._refuse("sink", key, 'is about a broker: mqtt = "mqtt://HOST"', index)
+        if (about["cert"] is None) != (about["key"] is None):
+            self._refuse("sink", "cert", "expected cert and key, or neither", index)
+        if values["mqtt"] is not None:
+            if not values["mqtt"].tls and (about["ca"] or about["cert"]):
+                self._refuse("sink", "mqtt", "certificates need mqtts://HOST", index)
+            values["mqtt"] = replace(values["mqtt"], **about)
+        return SinkSection(**values)
 
     def _source(self, index: int, table: dict[str, Any]) -> SourceSection:
         keys = {

@@ -17,6 +17,7 @@ from elf.agent.config import units
 from elf.agent.config.names import NAME_EXPECTED, is_name
 from elf.errors import PeerError
 from elf.jobmaster.directory.limits import NO_LIMITS, Limits
+from elf.sinks.spec import Broker
 from elf.srt.messages.addresses import Address, parse_address
 from elf.srt.messages.parameters import Parameters
 
@@ -33,14 +34,22 @@ WILDCARDS = ("0.0.0.0", "::")
 
 
 class SinkSection(msgspec.Struct, frozen=True):
-    """A sink that this agent serves to all jobs of the mesh: a lake, or a stream. parquet: the folder of the lake. console: the
-    format in which the stream writes on the agent's standard output."""
+    """A sink that this agent serves to all jobs of the mesh: a lake, a stream, or a broker. parquet: the folder of the lake.
+    console: the format in which the stream writes on the agent's standard output. mqtt: the broker."""
 
     name: str
     parquet: Path | None = None
     console: str | None = None
+    mqtt: Broker | None = None
+
+    @property
+    def takes_rows(self) -> bool:
+        """Whether it takes the rows of windows, and not the states of panes."""
+        return self.parquet is None
 
     def __str__(self) -> str:
+        if self.mqtt is not None:
+            return f"sink {self.name}: {self.mqtt}, topics elf/v1/{self.mqtt.mesh}/JOB/window"
         where = f"{self.parquet}" if self.console is None else f"standard output, {CONSOLES[self.console]}"
         return f"sink {self.name}: {where}"
 

@@ -28,11 +28,12 @@ def meant_key(key: str, known: Sequence[str]) -> str:
 
 
 def found_text(value: Any) -> str:
-    """A value as messages quote it, shortened."""
+    """A value as messages quote it, shortened, and without the user and password of an address."""
     try:
         text = msgspec.json.encode(value, enc_hook=str).decode() if value is not None else "nothing"
     except OverflowError:  # a number beyond 64 bits
         text = str(value)
+    text = re.sub('//[^/"]*@', "//…@", text)
     return text if len(text) <= 60 else text[:59] + "…"
 
 

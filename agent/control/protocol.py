@@ -272,12 +272,24 @@ class Tree(Answer, frozen=True, tag=True):
     root: TreeNode
 
 
+class SinkLine(msgspec.Struct, frozen=True):
+    """A sink that delivers messages: see `elf.srt.messages.reports.SinkState`."""
+
+    name: str
+    waiting: int
+    oldest_us: int
+    delivered: int
+    refusals: int
+    failures: int
+    problem: str
+
+
 class Member(msgspec.Struct, frozen=True):
     """An agent. state: "alive"; "suspect": it does not answer, and may still be a member; "dead": it does not answer, and is no
     member as far as this agent knows; "ended": its neighbours know that its process ended, ended_s ago; "left".
     Figures are None if it did not answer. skew_us: its clock less the asking agent's, within half of round_trip_us. roles: role
     -> number of jobs. memory_bytes: of the process, beyond memory_bare, which it had before it read its journal; memory: owner ->
-    bytes of these."""
+    bytes of these. delivering: those of its sinks that deliver messages."""
 
     name: str
     id: str
@@ -296,6 +308,7 @@ class Member(msgspec.Struct, frozen=True):
     memory: dict[str, int] | None = None
     up_s: float | None = None
     ended_s: float | None = None
+    delivering: tuple[SinkLine, ...] = ()
 
 
 class TrialLine(msgspec.Struct, frozen=True):

@@ -5,10 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from elf.agent.config.units import duration_text
-from elf.agent.control.protocol import AgentEstimate, Cost, Failure, Member, Status, TreeNode, TrialLine
+from elf.agent.control.protocol import (
+    AgentEstimate,
+    Cost,
+    Failure,
+    Member,
+    SinkLine,
+    Status,
+    TreeNode,
+    TrialLine,
+)
 from elf.agent.control.shared_files import shared
 from elf.agent.control.survey import Survey
 from elf.agent.node.mesh_node import MeshNode
@@ -117,6 +126,7 @@ def _member(
         memory_max=report.memory_max,
         memory_bare=report.memory_bare,
         memory=report.memory,
+        delivering=tuple(SinkLine(*astuple(sink)) for sink in report.sinks),
         up_s=float(report.up_s),
     )
 

@@ -63,7 +63,7 @@ from elf.srt.transport.alone import NoTransport
 from elf.version import version
 
 if TYPE_CHECKING:
-    from elf.agent.host.sink_host import SinkHost
+    from elf.agent.host.sinks.sink_host import SinkHost
     from elf.srt.transport.transport import Transport
 
 DRAIN_S = 0.5
@@ -228,7 +228,7 @@ class Host:
             budget=self.budget,
             sink_of=self.peers.sink_of,
             sinks=[sink.name for sink in self.mesh.sinks],
-            streams=[sink.name for sink in self.mesh.sinks if sink.console is not None],
+            streams=[sink.name for sink in self.mesh.sinks if sink.takes_rows],
             columns=self.reading.columns(),
             stores_states=True,
             coded=LOG,
@@ -241,7 +241,7 @@ class Host:
         self.node.seat_failed = self._seat_failed
         self.node.charge = self.costs.charge
         if self.mesh.sinks:
-            from elf.agent.host.sink_host import SinkHost
+            from elf.agent.host.sinks.sink_host import SinkHost
 
             self.sinks = SinkHost(self.mesh.sinks, self, records, self.config.agent.state_dir)
         self.seeds = Seeds(self.mesh.seeds, me.id, self.transport.ask, self._found_seed)
@@ -421,6 +421,7 @@ class Host:
             failing=self.failing(),
             costs=self.costs.of(self.node.seats.values()),
             problems=tuple(problem[:500] for problem in self._problems()),
+            sinks=self.sinks.delivering(self.clock_us()) if self.sinks is not None else (),
             files=marks({name: source.inodes for name, source in self.sources.items()}, boot_id()),
         )
 
@@ -439,6 +440,12 @@ class Host:
         if self.sinks is not None and self.sinks.is_refused:
             why = self.sinks.refusal or "writes to the disk beside its lake fail"
             found.append(f"{why}; windows for this sink wait: free space or repair the disk")
+        if self.sinks is not None:
+            found += [
+                f"sink {each.name}: {each.problem}; {each.waiting:,} windows wait, the oldest for {each.oldest_us // 1_000_000} s"
+                for each in self.sinks.delivering(self.clock_us())
+                if each.problem
+            ]
         found += unparsed_sources(self.sources)
         return found
 

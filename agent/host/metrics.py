@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from elf.agent.host.job_costs import JobCosts
 from elf.agent.node.mesh_node import MeshNode
 from elf.srt.messages.addresses import Address
-from elf.srt.messages.reports import Failing
+from elf.srt.messages.reports import Failing, SinkState
 
 REQUEST_BYTES_MAX = 8 << 10
 REQUEST_S = 5.0
@@ -48,6 +48,8 @@ class Host(Protocol):
     peers: Any
 
     def failing(self) -> Sequence[Failing]: ...
+
+    def clock_us(self) -> int: ...
 
 
 class MetricsServer:
@@ -353,3 +355,20 @@ def _disk(host: Host) -> Iterator[Family]:
     if sinks is not None:
         yield "elf_sink_windows_total", "Windows stored in this agent's sinks.", [({}, sinks.stored)]
         yield "elf_sink_refused", "1 while writes to a sink fail.", [({}, int(sinks.is_refused))]
+        yield from _delivering(sinks.delivering(host.clock_us()))
+
+
+def _delivering(states: Sequence[SinkState]) -> Iterator[Family]:
+    """Of sinks that deliver messages."""
+    if not states:
+        return
+    counts = _by("sink", ((each.name, each.delivered) for each in states))
+    yield "elf_sink_delivered_total", "Windows that the sink acknowledged.", counts
+    waiting = _by("sink", ((each.name, each.waiting) for each in states))
+    yield "elf_sink_waiting_windows", "Windows here that the sink has not acknowledged.", waiting
+    ages = _by("sink", ((each.name, each.oldest_us / 1e6) for each in states))
+    yield "elf_sink_oldest_seconds", "How long the oldest of these has waited.", ages
+    refusals = _by("sink", ((each.name, each.refusals) for each in states))
+    yield "elf_sink_refusals_total", "Windows that the sink refused.", refusals
+    failures = _by("sink", ((each.name, each.failures) for each in states))
+    yield "elf_sink_failures_total", "Connections to the sink that failed.", failures

@@ -93,11 +93,18 @@ class Ledger:
             return [*self._raise_fence(message.ballot), self._reply(source, message)]
         return []
 
-    def wants(self, part: PutPart) -> bool:
-        """Whether the whole window of this part would be accepted."""
+    def wants(self, part: PutPart | Put) -> bool:
+        """Whether the final window, or that of this part, would be accepted."""
         return not self._is_fenced_off(part.ballot) and self._is_newer(
             (part.version, part.start), part.revision, part.ballot
         )
+
+    def status_of(self, put: Put) -> str:
+        """The status under which the window would be accepted: a sink accepts it as final once."""
+        window = (put.version, put.start)
+        held = self.entries.get(window)
+        is_again = held is not None and window not in self._open and held[1] != NO_ROWS
+        return "revised" if put.status == "final" and is_again else put.status
 
     def take_accepted(self) -> list[Put]:
         """The windows to store before the effects of the step that accepted them are performed, once each."""
@@ -190,9 +197,9 @@ class Ledger:
     def _accept(self, window: Window, message: Put) -> Write:
         self.fence = max(self.fence, message.ballot)
         is_open = message.status == "open"
-        held = self.entries.get(window)
-        if message.status == "final" and held is not None and window not in self._open and held[1] != NO_ROWS:
-            message = replace(message, status="revised")
+        status = self.status_of(message)
+        if status != message.status:
+            message = replace(message, status=status)
         self._hold(window, message.revision, message.digest, is_open)
         self._accepted.append(message)
         return self._write(((window, message.revision, message.digest, is_open),))

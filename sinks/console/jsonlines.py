@@ -36,6 +36,23 @@ class JsonLines(RowStream):
         return json_block(self._names, columns, self._tail)
 
 
+def window_object(window: Window) -> bytes:
+    """The whole window as one JSON object: `rows`, each as `JsonLines` writes it, and once `_elf`, as it stands in each of those
+    lines. `other`: the row that is no group, if there is one. O(bytes)."""
+    names, types = unique_names(window.columns), [column.type for column in window.columns]
+    shown = window.rows if window.status != "withdrawn" else ()
+    count = len(shown) - window.others if shown else 0
+    rows = b",".join(_joined(names, columns) for columns in in_columns(shown[:count], types))
+    last = b"".join(_joined(names, columns) for columns in in_columns(shown[count:], types))
+    other = b',"other":' + last if last else b""
+    return b'{"_elf":' + meta_json(window) + b',"rows":[' + rows + b"]" + other + b"}"
+
+
+def _joined(names: Sequence[str], columns: Sequence[CellColumn]) -> bytes:
+    """Rows, separated by commas. A line break separates them in a block, and is in none of them: JSON escapes it."""
+    return json_block(names, columns).rstrip(b"\n").replace(b"\n", b",\n")
+
+
 def meta_json(window: Window, *, is_other: bool = False, is_empty: bool = False) -> bytes:
     """The `_elf` object of a window's rows, or of its record where it has none. A node in a revision is text of 48 hexadecimal
     digits: it sorts in order, and no reader of JSON rounds it."""

@@ -52,12 +52,29 @@ class JobCost(msgspec.Struct, frozen=True, array_like=True, gc=False):
     held_bytes: Count
 
 
+SINKS_MAX = 64
+
+
+class SinkState(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A sink that delivers messages. waiting: windows that wait for its acknowledgement. oldest_us: for how long the oldest has
+    waited. delivered, refusals, failures: windows delivered and refused, and connections that failed, since the start. problem:
+    the last one, if nothing was delivered since; "": none."""
+
+    name: Annotated[str, Meta(max_length=1000)]
+    waiting: Count
+    oldest_us: Count
+    delivered: Count
+    refusals: Count
+    failures: Count
+    problem: Annotated[str, Meta(max_length=300)] = ""
+
+
 class StatusReport(Message, frozen=True, array_like=True, gc=False):
     """clock_us: the agent's clock. memory_bytes: of the process, beyond the `memory_bare` that it had before it read its
     journal; memory: of these, by owner. masters … workers: jobs with that role. problems: what is wrong, a line each. failing:
     jobs whose seat there fails. files: that it follows. ended: neighbours whose processes are known to have ended, and
     microseconds since then. untimed: rejected lines in no window, by job of which it is the master. costs: of the most
-    expensive jobs."""
+    expensive jobs. sinks: that deliver messages."""
 
     number: Count
     clock_us: Micros
@@ -78,6 +95,7 @@ class StatusReport(Message, frozen=True, array_like=True, gc=False):
     ended: dict[NodeId, Count] = msgspec.field(default_factory=dict)
     untimed: dict[JobId, Count] = msgspec.field(default_factory=dict)
     costs: Annotated[tuple[JobCost, ...], Meta(max_length=COSTS_MAX)] = ()
+    sinks: Annotated[tuple[SinkState, ...], Meta(max_length=SINKS_MAX)] = ()
 
 
 PROBLEM_CHARS_MAX = 300

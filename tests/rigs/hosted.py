@@ -6,11 +6,12 @@ import asyncio
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 from types import MappingProxyType
+from typing import Any
 
 import sqlglot
 from msgspec.structs import replace
@@ -18,14 +19,15 @@ from msgspec.structs import replace
 from elf.agent.config.specs import SinkSection
 from elf.agent.control.server import ControlServer
 from elf.agent.control.service import ControlService
-from elf.agent.host.sink_host import SinkHost
+from elf.agent.host.sinks.sink_host import SinkHost
 from elf.agent.node.mesh_node import MeshNode, Outer
 from elf.agent.simulator.world.places import EPOCH_US, Actor
 from elf.agent.simulator.world.sources import Traffic, VirtualSource
 from elf.agent.simulator.world.world import PATHS, World
 from elf.cbt.budget import Budget
 from elf.jobmaster.directory.job_spec import decode_agent, decode_job
-from elf.srt.messages.effects import Send
+from elf.sinks.spec import Broker
+from elf.srt.messages.effects import Send, Write
 from elf.srt.messages.ids import NodeId, job_id, node_id
 from elf.srt.messages.messages import Contact, Item
 from elf.srt.messages.parameters import Parameters
@@ -54,6 +56,27 @@ class NoLogs:
         self._host.perform(self._host.node.carry([Send(source, report)], self._host.clock_us()))
 
 
+class Readable(list[Any]):
+    """Records that can be read until the agent has begun, as a real disk's."""
+
+    is_closed = False
+
+    def __iter__(self) -> Iterator[Any]:
+        assert not self.is_closed
+        return super().__iter__()
+
+
+class AtOnce:
+    """The disk of an actor, for records that are durable at once."""
+
+    def __init__(self, actor: Actor) -> None:
+        self._actor = actor
+
+    def write(self, write: Write, done: Callable[[], None]) -> None:
+        self._actor.disk.begin(write.key, write.record)
+        done()
+
+
 class Hosted:
     """An actor in a world, as the control service needs it."""
 
@@ -64,6 +87,7 @@ class Hosted:
         self.said: list[str] = []
         self.notices = self.said.append
         self.estimates = NoLogs(self)
+        self.store = AtOnce(actor)
 
     @property
     def node(self) -> MeshNode:
@@ -140,7 +164,8 @@ class SinkWorld(World):
 
 class Mesh:
     """`nodes` agents that have found each other, in a loop of its own thread; every one has a control socket. lake: where web1
-    keeps the sink "lake"; lakes: others that it has; streams: its sinks on standard output, in JSON lines."""
+    keeps the sink "lake"; lakes: others that it has; streams: its sinks on standard output, in JSON lines; brokers: its sinks at
+    MQTT brokers."""
 
     def __init__(
         self,
@@ -151,12 +176,14 @@ class Mesh:
         lake: Path | None = None,
         lakes: Mapping[str, Path] = MappingProxyType({}),
         streams: tuple[str, ...] = (),
+        brokers: Mapping[str, Broker] = MappingProxyType({}),
         parameters: Parameters | None = None,
     ) -> None:
         self.world = SinkWorld(seed, parameters or Parameters())
         self._lakes = ({"lake": lake} if lake else {}) | dict(lakes)
-        self.world.serving = ("web1",) if self._lakes or streams else ()
-        self.world.lakes, self.world.streams = tuple(self._lakes), streams
+        self._streams, self._brokers = streams, brokers
+        self.world.serving = ("web1",) if self._lakes or streams or brokers else ()
+        self.world.lakes, self.world.streams = tuple(self._lakes), (*streams, *brokers)
         self.sink: SinkHost | None = None
         self.hosts: list[Hosted] = []
         self._folder, self._nodes, self._seconds = folder, nodes, seconds
@@ -263,8 +290,14 @@ class Mesh:
         if self.world.serving:
             host = self.hosts[1]
             sections = [SinkSection(name, lake) for name, lake in self._lakes.items()]
-            sections += [SinkSection(name, console="json") for name in self.world.streams]
-            self.sink = SinkHost(sections, host, dict(host.actor.disk.records), self._folder)
+            sections += [SinkSection(name, console="json") for name in self._streams]
+            sections += [SinkSection(name, mqtt=broker) for name, broker in self._brokers.items()]
+            records = {key: Readable(known) for key, known in host.actor.disk.records.items()}
+            if self.sink is not None:  # of a life that was killed: its connections end too
+                self._killed = asyncio.get_running_loop().create_task(self.sink._outlets.close())
+            self.sink = SinkHost(sections, host, records, self._folder)
+            for each in records.values():
+                each.is_closed = True
 
     def restart(self, host: Hosted) -> None:
         """An agent that has crashed starts again, without its control socket."""

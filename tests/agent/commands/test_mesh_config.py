@@ -12,6 +12,7 @@ from elf.agent.config.config import Config, parse
 from elf.agent.config.specs import MeshSection, SinkSection, parameter_keys
 from elf.errors import ConfigError
 from elf.jobmaster.directory.limits import Limits
+from elf.sinks.spec import Broker
 from elf.srt.messages.addresses import Address
 from elf.srt.messages.parameters import Parameters
 
@@ -42,7 +43,10 @@ parquet = "/srv/lake"
 name = "access"
 path = "access.log"
 """
-BOTH = ':19: [sink] name: expected one of parquet = "FOLDER" and console = "json", found both'
+KINDS = (
+    ':19: [sink] name: expected one of parquet = "FOLDER", console = "json" and mqtt = "mqtt://HOST", found '
+)
+BROKER = "mqtt://HOST:PORT or mqtts://HOST:PORT (with TLS), without a user: credentials names a file for it"
 LOOPBACK = """\
 [agent]
 listen = "127.0.0.1:7070"
@@ -179,8 +183,29 @@ def test_every_field_of_parameters_has_a_key_of_its_own() -> None:
         ('bundle = "web1.keys"', "", ":4: [agent] listen: a mesh needs keys"),
         ('bundle = "web1.keys"', 'bundel = "x"', ":16: [keys] bundel: unknown key; did you mean bundle?"),
         ('name = "lake"', 'name = "a lake"', ":19: [sink] name: expected a name"),
-        ('parquet = "/srv/lake"', "", ":19: [sink] name: expected one of parquet = "),
-        ('parquet = "/srv/lake"', 'parquet = "l"\nconsole = "json"', BOTH),
+        ('parquet = "/srv/lake"', "", KINDS + "none"),
+        ('parquet = "/srv/lake"', 'parquet = "l"\nconsole = "json"', KINDS + "parquet and console"),
+        (
+            'parquet = "/srv/lake"',
+            'mqtt = "http://b"',
+            ":20: [sink] mqtt: expected mqtt://HOST:PORT or mqtts",
+        ),
+        (
+            'parquet = "/srv/lake"',
+            'mqtt = "mqtt://u:pw@b"',
+            f':20: [sink] mqtt: expected {BROKER}, found "mqtt://…@b"',
+        ),
+        (
+            'parquet = "/srv/lake"',
+            'mqtt = "mqtt://b"\nca = "x"',
+            ":20: [sink] mqtt: certificates need mqtts://HOST",
+        ),
+        (
+            'parquet = "/srv/lake"',
+            'mqtt = "mqtts://b"\ncert = "x"',
+            ":21: [sink] cert: expected cert and key",
+        ),
+        ("[[sink]]", '[[sink]]\ncredentials = "x"', ":19: [sink] credentials: is about a broker"),
         ('parquet = "/srv/lake"', 'console = "xml"', ':20: [sink] console: expected "auto" or "table" or'),
         ("cpu_max = 0.5", 'security = "no"', ':7: [agent] security: expected "curve" or "none"'),
         (
@@ -262,3 +287,17 @@ path = "access.log"
 name = "hits"
 sql = "SELECT count(*) FROM access"
 """
+
+
+def test_a_broker_and_its_files() -> None:
+    text = TEXT.replace(
+        'parquet = "/srv/lake"', 'mqtt = "mqtts://[::1]"\nmesh = "shop"\ncredentials = "secrets/mqtt"'
+    )
+    mesh = read(text).mesh
+    assert mesh is not None
+    (sink,) = mesh.sinks
+    assert sink.mqtt == Broker("::1", 8883, True, "shop", Path("/etc/elf/secrets/mqtt"))
+    assert (str(sink), sink.takes_rows) == (
+        "sink lake: mqtts://[::1]:8883, topics elf/v1/shop/JOB/window",
+        True,
+    )

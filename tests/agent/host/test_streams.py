@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from elf.agent.host.streams import Streams
+from elf.agent.host.sinks.streams import Streams
 from elf.errors import PeerError
 from elf.jobmaster.delivery.shown import check_rows
 from elf.jobmaster.windows.reading import digest_steps
@@ -59,7 +59,7 @@ class Output:
 
 def stand_in(monkeypatch: pytest.MonkeyPatch, stdout: Any) -> None:
     """For standard output, which pytest replaces between the phases of a test."""
-    monkeypatch.setattr("elf.agent.host.streams.sys", SimpleNamespace(stdout=stdout))
+    monkeypatch.setattr("elf.agent.host.sinks.streams.sys", SimpleNamespace(stdout=stdout))
 
 
 @pytest.fixture
@@ -119,7 +119,7 @@ def test_without_standard_output_windows_wait(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_reader_that_does_not_read_does_not_block(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("elf.agent.host.streams.PATIENCE_MS", 0)
+    monkeypatch.setattr("elf.agent.host.sinks.streams.PATIENCE_MS", 0)
     read, write = os.pipe()
     with os.fdopen(read, "rb") as reader, os.fdopen(write, "wb") as pipe:
         stand_in(monkeypatch, SimpleNamespace(buffer=pipe, isatty=pipe.isatty, fileno=pipe.fileno))
@@ -207,7 +207,7 @@ def test_each_final_window_is_written_and_a_killed_process_repeats_the_last_at_m
 def test_standard_output_that_takes_nothing_holds_up_its_own_jobs_only(
     mesh: Mesh, output: Output, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("elf.agent.host.sink_host.RETRY_S", 0.05)
+    monkeypatch.setattr("elf.agent.host.sinks.sink_host.RETRY_S", 0.05)
     lake, sink = tmp_path / "lake", mesh.sink
     assert sink is not None
     output.room = 0

@@ -13,7 +13,7 @@ import pytest
 
 from elf.agent.control.follow import Watcher
 from elf.agent.host.cell_types import check_pane
-from elf.agent.host.lake_ledgers import adopt
+from elf.agent.host.sinks.lake_ledgers import adopt
 from elf.agent.simulator.run import Outcome, Run, simulate
 from elf.agent.simulator.scenario import scenario as s
 from elf.agent.simulator.world.places import EPOCH_US

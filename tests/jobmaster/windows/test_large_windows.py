@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from elf.agent.control.gathering import IDLE_US, Gathering, InMemory, OnDisk
-from elf.agent.host.lake_ledgers import step_all, wanted
+from elf.agent.host.sinks.lake_ledgers import step_all, wanted
 from elf.errors import PeerError
 from elf.jobmaster.delivery.chunks import (
     ChunkedWindow,

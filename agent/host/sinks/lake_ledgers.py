@@ -6,7 +6,7 @@ later, that lake lacks all windows, and masters send them; a window that one lak
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from hashlib import blake2b
 
 from elf.jobmaster.delivery.ledger import ENTRIES_KEPT, NO_REVISION, Ledger, Revision, Window
@@ -67,12 +67,19 @@ def adopt(
 
 
 def step_all(
-    ledgers: dict[str, Ledger], source: NodeId, message: LedgerRequest | Put | PutPart, now: int
+    ledgers: Mapping[str, Ledger],
+    source: NodeId,
+    message: LedgerRequest | Put | PutPart,
+    now: int,
+    lacking: Collection[str] = (),
 ) -> tuple[list[Effect], list[str]]:
-    """Step all ledgers. Returns their writes and then one answer, and the lakes that are to store the window. O(entries)."""
+    """Step all ledgers, but those of sinks that still lack the window. Returns their writes and then one answer,
+    and the lakes that are to store the window. O(entries)."""
     effects: list[Effect] = []
     lakes, reports, replies = list[str](), list[LedgerReport](), list[PutReply]()
     for lake, ledger in ledgers.items():
+        if lake in lacking:
+            continue
         for effect in ledger.step(source, message, now):
             if isinstance(effect, Send) and isinstance(effect.message, LedgerReport):
                 reports.append(effect.message)

@@ -3,8 +3,8 @@
     put   -> the window as text, in memory
     flush -> all text is written; one that fails, or meets a reader that does not read, goes on later where it ended
 
-So a window is written once in a life of the process. Its ledger (`elf.agent.host.sink_host`) keeps the next life from writing it
-again.
+So a window is written once in a life of the process. Its ledger (`elf.agent.host.sinks.sink_host`) keeps the next life from
+writing it again.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """The sinks that an agent serves to the jobs of its mesh: it stores masters' windows in lakes, or writes them on its standard
-output (`streams`), and records them in ledgers.
+output (`streams`), or delivers them to brokers (`outlets`), and records them in ledgers.
 
     Put, LedgerRequest -> queue -> (thread) checked -> ledgers -> (thread) lake, durable -> ledgers on disk -> reply
     PutPart -> gathered in a file beside the first lake -> PartReply; whole: as a Put
@@ -33,8 +33,9 @@ from elf.agent.config.specs import SinkSection
 from elf.agent.control.gathering import Gathering, OnDisk
 from elf.agent.host.cell_types import check_pane
 from elf.agent.host.compaction import Compaction
-from elf.agent.host.lake_ledgers import adopt, key_of, step_all, wanted
-from elf.agent.host.streams import Streams
+from elf.agent.host.sinks.lake_ledgers import adopt, key_of, step_all, wanted
+from elf.agent.host.sinks.outlets import Outlets, Recorder
+from elf.agent.host.sinks.streams import Streams
 from elf.agent.node.mesh_node import MeshNode, Outer
 from elf.agent.node.vacancy import Vacancy, is_fault
 from elf.errors import PeerError
@@ -50,7 +51,7 @@ from elf.sinks.lake.parquet import ParquetSink, WriterDied, WriterProcess, cause
 from elf.srt.messages.effects import Effect, Send, Write
 from elf.srt.messages.ids import JobId, NodeId
 from elf.srt.messages.messages import Message
-from elf.srt.messages.reports import Failing
+from elf.srt.messages.reports import Failing, SinkState
 from elf.srt.messages.results import WITHDRAWN, LedgerRequest, Put, PutPart
 
 GATHER_S = 0.25
@@ -83,6 +84,9 @@ class Host(Protocol):
 
     def perform(self, effects: Sequence[Outer]) -> None: ...
 
+    @property
+    def store(self) -> Recorder: ...
+
 
 class SinkHost:
     """Runs on the loop of its host, except for reading and writing."""
@@ -96,6 +100,7 @@ class SinkHost:
         self._ledgers: dict[JobId, dict[str, Ledger]] = {}
         self._records = {key: list(known) for (kind, key), known in records.items() if kind == "ledger"}
         """Ledgers of earlier lives; of streams, as they are on disk."""
+        self._outlets = Outlets(sections, host.node.name, host, self._records, self._delivered)
         beside = next((lake.directory for lake in self._lakes.values()), folder)
         node = host.node
         bytes_max = node.parameters.window_bytes_max
@@ -122,6 +127,8 @@ class SinkHost:
 
     def take(self, source: NodeId, message: Message) -> None:
         """Take a master's message. Repetitions are dropped while the first one is being processed."""
+        if isinstance(message, Put):
+            self._deliver(source, message)
         if self._is_dropped(source, message):
             return
         if isinstance(message, Put):
@@ -150,9 +157,29 @@ class SinkHost:
             self.is_refused = self.is_refused or isinstance(error, OSError)
             return
         if put is not None:  # its states are on disk, so it does not count in the queue
+            self._deliver(source, put)
             self._enqueue((source, put.job, put.version, put.start, put.revision), 0, source, put)
         if reply is not None:  # after the effects of this message
             asyncio.get_running_loop().call_soon(self._answer, Send(source, reply))
+
+    def _deliver(self, source: NodeId, put: Put) -> None:
+        """To the job's sinks here that take messages: at once, whatever other sinks do."""
+        spec = self._spec(put)
+        if spec is not None:
+            self._outlets.take(source, put, spec, self._names(spec, put))
+
+    def _delivered(self, source: NodeId, put: Put, spec: JobSpec, effects: list[Effect]) -> None:
+        """A sink has acknowledged a window. Answer the master if that was the last; if the job has a lake or a stream here too,
+        the master is answered when it repeats the window."""
+        names, now = self._names(spec, put), self._host.clock_us()
+        ledgers = self._outlets.ledgers(spec, names)
+        if len(ledgers) == len(names) and not any(ledger.wants(put) for ledger in ledgers.values()):
+            effects = [*effects, *step_all(ledgers, source, put, now)[0]]
+        self._host.perform(self._host.node.carry(effects, now, self))
+
+    def delivering(self, now: int) -> tuple[SinkState, ...]:
+        """The sinks that take messages."""
+        return self._outlets.states(now)
 
     def _answer(self, send: Send) -> None:
         self._host.perform(self._host.node.carry([send], self._host.clock_us()))
@@ -172,6 +199,7 @@ class SinkHost:
         if self._work is not None:
             self._work.cancel()
             await asyncio.gather(self._work, return_exceptions=True)
+        await self._outlets.close()
         await asyncio.get_running_loop().run_in_executor(None, self._thread.shutdown)
 
     async def _serve(self) -> None:
@@ -193,9 +221,13 @@ class SinkHost:
         for (source, message), spec, made in checked:
             if message.job in failed:
                 continue
-            ledgers = {name: self._ledgers[message.job][name] for name in self._names(spec, message)}
+            names = self._names(spec, message)
+            ledgers = self._outlets.ledgers(spec, names)
+            is_put = isinstance(message, Put)
+            lacking = [name for name, ledger in ledgers.items() if is_put and ledger.wants(message)]
+            ledgers |= {name: self._ledgers[message.job][name] for name in names if name not in ledgers}
             try:
-                stepped, names = step_all(ledgers, source, message, self._host.clock_us())
+                stepped, names = step_all(ledgers, source, message, self._host.clock_us(), lacking)
                 await self._in_thread(self._put, names, made)
             except Exception as error:
                 failed[message.job] = spec, source, error
@@ -285,8 +317,9 @@ class SinkHost:
 
     def _ledgers_of(self, spec: JobSpec) -> list[Ledger]:
         """The job's open ledgers."""
-        known = self._ledgers.get(spec.id, {})
-        return [known[name] for name in self._names(spec) if name in known]
+        names = self._names(spec)
+        known = self._outlets.ledgers(spec, names) | self._ledgers.get(spec.id, {})
+        return [known[name] for name in names if name in known]
 
     def _spec(self, message: LedgerRequest | Put | PutPart) -> JobSpec | None:
         """The message's job, if it has a sink here."""
@@ -296,7 +329,8 @@ class SinkHost:
 
     def _names(self, spec: JobSpec, message: Message | None = None) -> list[str]:
         """The job's sinks here, and those that it had: the ones that a window names, if it names any (rule Settings*)."""
-        names = [name for name in sinks_of(spec.remembered) if name in self._lakes or name in self._streams]
+        served = (self._lakes, self._streams, self._outlets)
+        names = [name for name in sinks_of(spec.remembered) if any(name in each for each in served)]
         wanted = message.sinks if isinstance(message, Put) else ()
         return [name for name in names if name in wanted] if wanted else names
 
@@ -312,7 +346,8 @@ class SinkHost:
             known = self._ledgers.get(message.job, {})
             try:
                 names = self._names(spec, message)
-                opened = {name: known.get(name) or self._open(spec, name) for name in names}
+                kept = [name for name in names if name not in self._outlets]
+                opened = {name: known.get(name) or self._open(spec, name) for name in kept}
                 self._ledgers[message.job] = known | opened
                 made = self._made(message, spec, names) if isinstance(message, Put) else ([], None)
             except PeerError as error:

@@ -1,0 +1,291 @@
+"""The sinks of an agent that deliver each window as a message: the connection of each, and its ledgers.
+
+    Put -> dispatch -> (mark on disk) -> carrier: deliver ... acknowledged -> ledger -> disk -> PutReply
+
+A window is in the ledger only once the receiver has acknowledged it, and until then its master keeps it: the master's log is
+the queue on disk. So an agent that is killed in between gets the same window again, in the same revision, and delivers it again;
+and a receiver that is down costs this agent `dispatch.BYTES_MAX` of memory and no disk. Each sink has a task of its own and waits
+for no other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from collections.abc import Callable, Collection, Mapping, Sequence
+from hashlib import blake2b
+from typing import Any, NamedTuple, Protocol
+
+from msgspec.structs import replace
+
+from elf.agent.config.specs import SinkSection
+from elf.agent.host.sinks.lake_ledgers import key_of
+from elf.errors import PeerError
+from elf.jobmaster.delivery.chunks import put_bytes
+from elf.jobmaster.delivery.dispatch import Delivery, Dispatch
+from elf.jobmaster.delivery.ledger import Ledger
+from elf.jobmaster.delivery.shown import check_rows, window_of
+from elf.jobmaster.directory.job_spec import JobSpec
+from elf.jobmaster.log.schedule import plan_of
+from elf.sinks.console.jsonlines import window_object
+from elf.sinks.delivery.contract import Carrier, DeliveryError, RefusedError, WindowMessage
+from elf.sinks.delivery.mqtt import MqttCarrier
+from elf.srt.messages.effects import Effect, Write
+from elf.srt.messages.ids import JobId, NodeId
+from elf.srt.messages.messages import NO_BALLOT
+from elf.srt.messages.reports import SinkState
+from elf.srt.messages.results import WITHDRAWN, Put
+
+Records = Mapping[bytes, Sequence[Any]]
+"""Of ledgers of earlier lives by their keys, in memory: the disk's are closed when an agent has begun."""
+SMALL_BYTES = 64 << 10
+"""Windows up to this size become text on the loop, within milliseconds; larger ones in a thread."""
+PROBLEM_CHARS = 200
+
+
+class Recorder(Protocol):
+    """The disk, for records of no core."""
+
+    def write(self, write: Write, done: Callable[[], None]) -> None:
+        """`done` is called when the record is durable."""
+
+
+class Host(Protocol):
+    """What an outlet needs of the process around a node."""
+
+    notices: Callable[[str], None]
+
+    def clock_us(self) -> int: ...
+
+    @property
+    def store(self) -> Recorder: ...
+
+
+class _Load(NamedTuple):
+    source: NodeId
+    put: Put
+    spec: JobSpec
+
+
+Delivered = Callable[[NodeId, Put, JobSpec, list[Effect]], None]
+"""Called with a window that is acknowledged, the job, and what the ledger writes."""
+
+
+class Outlets:
+    """All sinks of an agent that deliver messages, by name."""
+
+    def __init__(
+        self, sections: Sequence[SinkSection], agent: str, host: Host, records: Records, delivered: Delivered
+    ) -> None:
+        """Raises UsageError where a library is missing."""
+        carriers = {
+            each.name: MqttCarrier(each.mqtt, agent, each.name) for each in sections if each.mqtt is not None
+        }
+        self._each = {
+            name: Outlet(name, carrier, host, records, delivered) for name, carrier in carriers.items()
+        }
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._each
+
+    @property
+    def queued_bytes(self) -> int:
+        """Bytes of windows that wait here."""
+        return sum(each.dispatch.nbytes for each in self._each.values())
+
+    def take(self, source: NodeId, put: Put, spec: JobSpec, names: Collection[str]) -> None:
+        """Deliver a window to those of these sinks that lack it."""
+        for name in names:
+            if name in self._each:
+                self._each[name].take(source, put, spec)
+
+    def ledgers(self, spec: JobSpec, names: Collection[str]) -> dict[str, Ledger]:
+        """The ledgers of a job in those of these sinks that deliver messages."""
+        return {name: self._each[name].ledger(spec.id) for name in names if name in self._each}
+
+    def states(self, now: int) -> tuple[SinkState, ...]:
+        return tuple(each.state(now) for each in self._each.values())
+
+    async def close(self) -> None:
+        for each in self._each.values():
+            await each.close()
+
+
+class Outlet:
+    """One sink."""
+
+    def __init__(
+        self, name: str, carrier: Carrier, host: Host, records: Records, delivered: Delivered
+    ) -> None:
+        self.name, self.dispatch = name, Dispatch()
+        self._carrier, self._host, self._records, self._delivered = carrier, host, records, delivered
+        self._ledgers: dict[JobId, Ledger] = {}
+        self._news = asyncio.Event()
+        self._said = ""
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def ledger(self, job: JobId) -> Ledger:
+        """The job's ledger, and its mark, from disk. O(entries) the first time."""
+        if job not in self._ledgers:
+            ledger = self._ledgers[job] = Ledger(job, key_of(job, self.name))
+            ledger.restore(self._records.get(key_of(job, self.name), ()))
+            for _, entries in self._records.get(self._mark_key(job), ()):
+                for (_, start), revision, _, _ in entries:
+                    self.dispatch.marks[job] = (start, revision)
+        return self._ledgers[job]
+
+    def take(self, source: NodeId, put: Put, spec: JobSpec) -> None:
+        """Deliver the window, unless the ledger has it, or a newer master is served."""
+        ledger = self.ledger(put.job)
+        if put.status == "open" or not ledger.wants(put):
+            return
+        load, now = _Load(source, put, spec), self._host.clock_us()
+        delivery = Delivery(put.job, put.version, put.start, put.revision, put_bytes(put), load, now)
+        if self.dispatch.offer(delivery):
+            self._news.set()
+
+    def state(self, now: int) -> SinkState:
+        """What operators see."""
+        dispatch, oldest = self.dispatch, self.dispatch.oldest
+        age = 0 if oldest is None else max(0, now - oldest)
+        counts = dispatch.delivered, dispatch.refusals, dispatch.failures
+        return SinkState(self.name, len(dispatch), age, *counts, dispatch.problem[:PROBLEM_CHARS])
+
+    async def close(self) -> None:
+        """Stop. What was not acknowledged is delivered by the next life."""
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        await self._carrier.close()
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self._carrier.connect()
+                self._connected()
+                await self._serve()
+            except DeliveryError as error:
+                self._failed(str(error))
+            except Exception as error:  # a bug here or in a library: this sink tries again, all others go on
+                traceback.print_exception(error)
+                self._failed(f"{type(error).__name__}: {error}")
+            await self._carrier.close()
+            await asyncio.sleep(self.dispatch.pause_us / 1e6)
+
+    async def _serve(self) -> None:
+        """Deliver until the connection ends. Raises DeliveryError."""
+        gone = asyncio.ensure_future(self._carrier.gone())
+        flying: dict[asyncio.Future[None], Delivery] = {}
+        try:
+            while True:
+                self._news.clear()
+                for delivery, message in await self._begin():
+                    flying[asyncio.ensure_future(self._carrier.deliver(message))] = delivery
+                news = asyncio.ensure_future(self._news.wait())
+                waits: list[asyncio.Future[Any]] = [gone, news, *flying]
+                await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+                news.cancel()
+                for each in [each for each in flying if each.done()]:
+                    self._ended(flying.pop(each), each)
+                if gone.done():
+                    gone.result()
+        finally:
+            for each in (gone, *flying):
+                each.cancel()
+            await asyncio.gather(gone, *flying, return_exceptions=True)
+
+    async def _begin(self) -> list[tuple[Delivery, WindowMessage]]:
+        """The messages to send now, when the marks of their jobs are on disk."""
+        begun, made = self.dispatch.next(), []
+        for delivery in begun:
+            try:
+                made.append((delivery, await self._text(delivery)))
+            except Exception as error:
+                if not isinstance(error, PeerError):
+                    traceback.print_exception(error)
+                self._refused(delivery, f"job {delivery.load.spec.name}: a window has no text ({error})")
+        for job in self.dispatch.raise_marks([delivery for delivery, _ in made]):
+            await self._record(job)
+        return [
+            (each, _message(each, body, self.dispatch.is_newest(each), self._status(each)))
+            for each, body in made
+        ]
+
+    async def _text(self, delivery: Delivery) -> bytes:
+        """Raises PeerError for a window that cannot be shown."""
+        put, spec = delivery.load.put, delivery.load.spec
+        check_rows(put)
+        plan = next((plan_of(each.plan) for each in spec.whole if each.digest == put.version), None)
+        if plan is None and put.status != WITHDRAWN:
+            raise PeerError("its version is not known any more")
+        status = self._status(delivery)
+        window = window_of(spec.name, _with_status(put, status), plan)
+        if delivery.nbytes <= SMALL_BYTES:
+            return window_object(window)
+        return await asyncio.get_running_loop().run_in_executor(None, window_object, window)
+
+    def _status(self, delivery: Delivery) -> str:
+        return self.ledger(delivery.job).status_of(delivery.load.put)
+
+    async def _record(self, job: JobId) -> None:
+        """Return when the job's mark is on disk."""
+        start, revision = self.dispatch.marks[job]
+        durable = asyncio.Event()
+        record = (NO_BALLOT, ((("", start), revision, 0, False),))
+        write = Write(("ledger", self._mark_key(job)), record, replace=True)
+        self._host.store.write(write, durable.set)
+        await durable.wait()
+
+    def _mark_key(self, job: JobId) -> bytes:
+        return key_of(job, f"{self.name}\0newest")  # no sink has such a name
+
+    def _ended(self, delivery: Delivery, outcome: asyncio.Future[None]) -> None:
+        """Raises DeliveryError."""
+        try:
+            outcome.result()
+        except RefusedError as error:
+            self._refused(delivery, str(error))
+            return
+        self.dispatch.acknowledged(delivery)
+        source, put, spec = delivery.load
+        ledger = self.ledger(delivery.job)
+        writes = [each for each in ledger.step(source, put, self._host.clock_us()) if isinstance(each, Write)]
+        ledger.take_accepted()
+        self._delivered(source, put, spec, list(writes))
+
+    # What operators are told: each problem once.
+
+    def _connected(self) -> None:
+        if self._said:
+            self._host.notices(f"sink {self.name}: is connected again")
+            self._said = ""
+
+    def _failed(self, problem: str) -> None:
+        self.dispatch.failed(problem)
+        self._say(f"{problem}; its windows wait at their masters, and it is tried again")
+
+    def _refused(self, delivery: Delivery, problem: str) -> None:
+        self.dispatch.refused(delivery, problem)
+        self._say(f"{problem}; the window is offered again by its master")
+
+    def _say(self, text: str) -> None:
+        if text != self._said:
+            self._host.notices(f"sink {self.name}: {text}")
+        self._said = text
+
+
+def _with_status(put: Put, status: str) -> Put:
+    return put if status == put.status else replace(put, status=status)
+
+
+def _message(delivery: Delivery, body: bytes, is_newest: bool, status: str) -> WindowMessage:
+    put, spec = delivery.load.put, delivery.load.spec
+    epoch, maker, n = put.revision
+    revision = f"{epoch}.{int.from_bytes(maker):048x}.{n}"  # as in `_elf`: its parts sort in order
+    about = "\0".join((spec.name, put.version, str(put.start), revision))
+    identifier = blake2b(about.encode(errors="surrogateescape"), digest_size=16).hexdigest()
+    # Until the next window replaces it, and as long as it can still be revised.
+    keep_s = (spec.keep_us + spec.lateness_us + 2 * max(0, put.end - put.start)) // 1_000_000 + 60
+    digest = f"{put.digest:016x}"
+    return WindowMessage(
+        identifier, spec.name, put.version, status, revision, digest, body, is_newest, keep_s
+    )

@@ -1,0 +1,5 @@
+"""Sinks that deliver each window as one message, and are told when it is acknowledged.
+
+Enters: windows as messages (`contract`). Leaves: messages to a broker.
+May import: errors, jobmaster.windows.
+"""

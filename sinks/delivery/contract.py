@@ -1,0 +1,58 @@
+"""What a sink does that delivers windows as messages: take one, and tell when it is acknowledged.
+
+    connect -> deliver, deliver, … -> close
+                  |
+                  `-- returns: acknowledged   RefusedError: this message only   DeliveryError: the connection is over
+
+A kind of such a sink is one module with a `Carrier`. What is sent next, again, and after which pause is decided outside
+(`elf.jobmaster.delivery.dispatch`), and so is what has been acknowledged (the ledger). So a carrier keeps nothing: after a
+`DeliveryError` it is closed, and another one is made.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+
+CONTENT_TYPE = "application/json"
+
+
+class DeliveryError(Exception):
+    """The sink cannot be reached, refuses the connection, or does not answer. The text is shown: it contains no secret."""
+
+
+class RefusedError(Exception):
+    """The sink refuses this one message. The text is shown."""
+
+
+class WindowMessage(msgspec.Struct, frozen=True):
+    """One window. id: of (job, version, window, revision), the same at each repetition. body: JSON (`window_json_of`). is_newest:
+    no newer window of the job was delivered before, nor a later revision of this one. keep_s: how long it matters."""
+
+    id: str
+    job: str
+    version: str
+    status: str
+    revision: str
+    digest: str
+    body: bytes
+    is_newest: bool
+    keep_s: int
+
+
+class Carrier(Protocol):
+    """One connection. All methods run on the loop."""
+
+    async def connect(self) -> None:
+        """Raises DeliveryError."""
+
+    async def deliver(self, message: WindowMessage) -> None:
+        """Return once it is acknowledged. Several calls may wait at once; messages go out in the order of the calls. Raises
+        DeliveryError, RefusedError."""
+
+    async def gone(self) -> None:
+        """Wait until the connection ends, and raise DeliveryError."""
+
+    async def close(self) -> None:
+        """Release everything. Raises nothing. Idempotent."""

@@ -1,0 +1,198 @@
+"""Windows as messages to an MQTT broker, by aiomqtt (the extra `mqtt`), at QoS 1.
+
+The topic is `elf/v1/MESH/JOB/window`; what separates levels or is a wildcard in a name is percent-escaped. The newest window of a
+job is retained. Version 5 of the protocol adds the content type, an expiry and user properties; a broker that refuses version 5
+is spoken to in 3.1.1 from then on.
+
+The session begins anew with each connection: what the broker has not acknowledged is repeated by the agent, from its ledger and
+not from a client's memory. One client identifier for each sink and agent, so that a broker ends the old connection before it
+serves the new one, and no message of the old one comes late.
+
+aiomqtt drops the reason code of an acknowledgement, so that a message that the broker refuses would count as delivered. `_client`
+waits for acknowledgements itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import ssl
+from contextlib import suppress
+from hashlib import blake2b
+from importlib.util import find_spec
+from typing import Any
+from urllib.parse import quote
+
+from elf.errors import UsageError
+from elf.sinks.delivery.contract import CONTENT_TYPE, DeliveryError, RefusedError, WindowMessage
+from elf.sinks.spec import Broker
+
+ANSWER_S = 20.0
+"""How long the broker may take to answer a connection, and to acknowledge a message."""
+PAYLOAD_BYTES_MAX = 268_000_000
+"""The protocol's bound is 268,435,455 bytes, with the topic and properties."""
+UNSUPPORTED_VERSION = (1, 132)
+"""Reason codes of brokers that do not know version 5: in the form of 3.1.1, and in that of 5."""
+
+
+def topic_of(mesh: str, job: str) -> str:
+    """The topic of a job's windows."""
+    return f"elf/v1/{quote(mesh, safe='')}/{quote(job, safe='')}/window"
+
+
+def client_id(mesh: str, agent: str, sink: str) -> str:
+    """23 letters and digits, which every broker accepts."""
+    return "elf" + blake2b("\0".join((mesh, agent, sink)).encode(), digest_size=10).hexdigest()
+
+
+class MqttCarrier:
+    """One connection to a broker. See `Carrier`. version: 5 or 4 (which is 3.1.1), learnt by the last carrier of the sink."""
+
+    def __init__(self, broker: Broker, agent: str, sink: str) -> None:
+        """Raises UsageError without aiomqtt."""
+        if find_spec("aiomqtt") is None:
+            raise UsageError(
+                f"sink {sink}: mqtt needs aiomqtt, which is not installed; pip install 'elf-mesh[mqtt]'"
+            )
+        self._broker, self._agent, self._sink = broker, agent, sink
+        self.is_old = False
+        """Whether the broker knows 3.1.1 only."""
+        self._client: Any = None
+
+    async def connect(self) -> None:
+        import aiomqtt
+
+        try:
+            client = _client(self._broker, client_id(self._broker.mesh, self._agent, self._sink), self.is_old)
+            await client.__aenter__()
+        except aiomqtt.MqttError as error:
+            code = getattr(error, "rc", None)
+            if not self.is_old and getattr(code, "value", code) in UNSUPPORTED_VERSION:
+                self.is_old = True
+                await self.connect()
+                return
+            raise DeliveryError(_text(error)) from None
+        except (OSError, ValueError) as error:  # a file of credentials or certificates, TLS
+            raise DeliveryError(_text(error)) from None
+        self._client = client
+
+    async def deliver(self, message: WindowMessage) -> None:
+        if len(message.body) > PAYLOAD_BYTES_MAX:
+            raise RefusedError(f"a window of {len(message.body):,} bytes is too large for MQTT")
+        topic = topic_of(self._broker.mesh, message.job)
+        properties = None if self.is_old else _properties(message)
+        try:
+            refusal = await self._client.acknowledged(topic, message, properties)
+        except TimeoutError:
+            raise DeliveryError(f"no acknowledgement within {ANSWER_S:.0f} s") from None
+        if refusal:
+            raise RefusedError(f"{topic}: {refusal}")
+
+    async def gone(self) -> None:
+        import aiomqtt
+
+        try:
+            async for _ in self._client.messages:  # there are none: nothing is subscribed to
+                pass
+        except aiomqtt.MqttError:
+            raise DeliveryError("the broker ended the connection") from None
+
+    async def close(self) -> None:
+        import aiomqtt
+
+        client, self._client = self._client, None
+        if client is not None:
+            with suppress(aiomqtt.MqttError, OSError):
+                await client.__aexit__(None, None, None)
+
+
+def _client(broker: Broker, identifier: str, is_old: bool) -> Any:
+    """A client that is not connected yet. Raises OSError, ValueError."""
+    import aiomqtt
+    from paho.mqtt.client import MQTT_CLEAN_START_FIRST_ONLY
+
+    class Client(aiomqtt.Client):
+        """waiting: acknowledgements to come, by the number of the message."""
+
+        waiting: dict[int, asyncio.Future[str]]
+
+        async def acknowledged(self, topic: str, message: WindowMessage, properties: Any) -> str:
+            """Publish. Returns "", or why the broker refuses it. Raises TimeoutError, DeliveryError."""
+            sent = self._client.publish(topic, message.body, 1, message.is_newest, properties)
+            if sent.rc != 0:
+                raise DeliveryError("the connection has ended")
+            answer = self.waiting[sent.mid] = asyncio.get_running_loop().create_future()
+            try:
+                return await asyncio.wait_for(answer, ANSWER_S)
+            finally:
+                self.waiting.pop(sent.mid, None)
+
+        def _on_publish(
+            self, client: Any, userdata: Any, mid: int, reason_code: Any, properties: Any
+        ) -> None:
+            answer = self.waiting.get(mid)
+            if answer is not None and not answer.done():
+                answer.set_result(str(reason_code) if reason_code.is_failure else "")
+
+    version = aiomqtt.ProtocolVersion.V311 if is_old else aiomqtt.ProtocolVersion.V5
+    user, password = _credentials(broker)
+    client = Client(
+        broker.host,
+        broker.port,
+        identifier=identifier,
+        protocol=version,
+        username=user,
+        password=password,
+        timeout=ANSWER_S,
+        tls_context=_tls(broker),
+        clean_session=True if is_old else None,
+        clean_start=MQTT_CLEAN_START_FIRST_ONLY if is_old else True,
+    )
+    client.waiting = {}
+    return client
+
+
+def _properties(message: WindowMessage) -> Any:
+    from paho.mqtt.packettypes import PacketTypes
+    from paho.mqtt.properties import Properties
+
+    properties: Any = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
+    properties.ContentType = CONTENT_TYPE
+    properties.PayloadFormatIndicator = 1  # UTF-8
+    properties.MessageExpiryInterval = min(message.keep_s, 0xFFFF_FFFF)
+    names = ("id", "version", "status", "revision", "digest")
+    properties.UserProperty = [(name, getattr(message, name)) for name in names]
+    return properties
+
+
+def _credentials(broker: Broker) -> tuple[str | None, str | None]:
+    """User and password from their file, which is read at each connection, so that it can be replaced. Raises OSError,
+    ValueError, whose text contains none of them."""
+    path = broker.credentials
+    if path is None:
+        return None, None
+    if os.stat(path).st_mode & 0o007:
+        raise ValueError(f"{path}: other users may read it; chmod 600 {path}")
+    user, colon, password = path.read_bytes().decode(errors="surrogateescape").strip("\r\n").partition(":")
+    if not colon or not user:
+        raise ValueError(f"{path}: expected one line, USER:PASSWORD")
+    return user, password
+
+
+def _tls(broker: Broker) -> ssl.SSLContext | None:
+    if not broker.tls:
+        return None
+    context = ssl.create_default_context(cafile=str(broker.ca) if broker.ca else None)
+    if broker.cert is not None:
+        context.load_cert_chain(broker.cert, broker.key)
+    return context
+
+
+def _text(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        where = f"{error.filename}: " if error.filename else ""
+        return f"{where}{error.strerror}"
+    return (
+        re.sub(r"^\[[^]]*\] ", "", str(error)) or type(error).__name__
+    )  # without the number that libraries put in front

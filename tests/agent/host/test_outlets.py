@@ -1,0 +1,168 @@
+"""Windows that a mesh's agent delivers to an MQTT broker, a real one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elf.jobmaster.delivery.dispatch import Dispatch
+from elf.sinks.lake.layout import ledger
+from elf.sinks.spec import Broker
+from elf.srt.messages.ids import job_id
+from elf.srt.messages.parameters import Parameters
+from elf.typer_cli import main
+from tests.rigs.hosted import SECOND, Mesh
+from tests.sinks.mosquitto import PATIENCE_S, Mosquitto, mosquitto, subscribed
+
+pytestmark = pytest.mark.process
+SQL = "SELECT window, path, count(*) AS hits FROM access GROUP BY window(time, '2 seconds'), path"
+TOPIC = "elf/v1/shop/hits/window"
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Mosquitto]:
+    with mosquitto(tmp_path) as broker:
+        yield broker
+
+
+@pytest.fixture
+def mesh(tmp_path: Path, broker: Mosquitto, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mesh]:
+    monkeypatch.setattr(Dispatch, "pause_us", 20_000)
+    brokers = {"broker": Broker("127.0.0.1", broker.port, False, "shop")}
+    parameters = Parameters(seat_retry_us=100_000, seat_retry_us_max=SECOND)
+    with Mesh(tmp_path, nodes=3, lake=tmp_path / "lake", brokers=brokers, parameters=parameters) as mesh:
+        yield mesh
+
+
+def start(mesh: Mesh, name: str, *sinks: str) -> None:
+    argv = ["job", "start", name, "--sql", SQL, "--lateness", "3s", "--agent", str(mesh.socket())]
+    assert main([*argv, *(word for sink in sinks for word in ("--sink", sink))]) == 0
+
+
+def window(message: Any) -> dict[str, Any]:
+    return dict(json.loads(message.payload))
+
+
+def properties(message: Any) -> dict[str, str]:
+    return dict(message.properties.UserProperty)
+
+
+def delivered(mesh: Mesh) -> Any:
+    assert mesh.sink is not None
+    (state,) = mesh.sink.delivering(0)
+    return state
+
+
+def check_exact(mesh: Mesh, found: dict[str, Any]) -> None:
+    at = found["_elf"]["window"]["start"].removesuffix("Z")
+    assert {row["path"]: row["hits"] for row in found["rows"]} == mesh.truth(at, 2 * SECOND)
+
+
+def test_each_final_window_is_one_message_and_the_newest_is_retained(mesh: Mesh, broker: Mosquitto) -> None:
+    with subscribed(broker.port) as inbox:
+        start(mesh, "hits", "broker")
+        messages = [inbox.get(timeout=PATIENCE_S) for _ in range(4)]
+    starts = [window(each)["_elf"]["window"]["start"] for each in messages]
+    assert (starts, {each.topic for each in messages}) == (sorted(set(starts)), {TOPIC})
+    for each in messages:
+        check_exact(mesh, window(each))
+        assert each.qos == 1
+        assert each.properties.ContentType == "application/json"
+        assert 3_600 < each.properties.MessageExpiryInterval < 3_800
+        about, meta = properties(each), window(each)["_elf"]
+        epoch, node, n = meta["revision"]
+        assert about["revision"] == f"{epoch}.{node}.{n}"
+        assert (about["status"], about["version"], meta["job"]) == ("final", meta["version"], "hits")
+        assert (len(about["id"]), len(about["digest"])) == (32, 16)
+    assert len({properties(each)["id"] for each in messages}) == 4
+    with subscribed(broker.port) as inbox:
+        kept = inbox.get(timeout=PATIENCE_S)
+    assert kept.retain
+    assert window(kept)["_elf"]["window"]["start"] >= starts[-1]
+
+
+def test_a_killed_agent_repeats_what_was_not_recorded_and_loses_nothing(
+    mesh: Mesh, broker: Mosquitto
+) -> None:
+    with subscribed(broker.port) as inbox:
+        start(mesh, "hits", "broker")
+        before = [inbox.get(timeout=PATIENCE_S) for _ in range(5)]
+        mesh.in_world(lambda: mesh.world.crash(mesh.hosts[1].actor))
+        mesh.in_world(lambda: mesh.restart(mesh.hosts[1]))
+        known: list[int] = []
+
+        def reopen() -> None:
+            mesh.open_sink()
+            assert mesh.sink is not None
+            outlet = mesh.sink._outlets._each["broker"]
+            known.extend([len(outlet.ledger(job_id("hits")).entries), len(outlet.dispatch.marks)])
+
+        mesh.in_world(reopen)
+        assert known[0] >= 2, "the ledger is read from the disk"
+        assert known[1] == 1, "and so is what the newest window was"
+        revisions: dict[str, tuple[str, str]] = {}
+        after = [inbox.get(timeout=PATIENCE_S) for _ in range(6)]
+        for each in [*before, *after]:
+            found = window(each)
+            check_exact(mesh, found)
+            at, about = found["_elf"]["window"]["start"], properties(each)
+            assert revisions.setdefault(at, (about["revision"], about["id"])) == (
+                about["revision"],
+                about["id"],
+            )
+    starts = sorted(map(window_seconds, revisions))
+    assert starts == list(range(starts[0], starts[-1] + 1, 2)), "none is missing"
+    recorded = {properties(each)["id"] for each in before[:2]}
+    assert not recorded & {properties(each)["id"] for each in after}, "what the ledger has is not sent again"
+
+
+def window_seconds(text: str) -> int:
+    hours, minutes, seconds = text.removesuffix("Z").partition("T")[2].split(":")
+    return int(hours) * 3600 + int(minutes) * 60 + int(seconds)
+
+
+def test_a_broker_that_is_down_holds_up_no_other_job_and_gets_all_windows_later(
+    mesh: Mesh, broker: Mosquitto, tmp_path: Path
+) -> None:
+    with subscribed(broker.port, durable=True) as inbox:
+        start(mesh, "hits", "broker")
+        found = [window(inbox.get(timeout=PATIENCE_S))]
+        broker.stop()
+        start(mesh, "kept", "lake")
+        mesh.wait_for(lambda: len(ledger(tmp_path / "lake", "kept")) >= 4)
+        mesh.wait_for(lambda: delivered(mesh).waiting >= 2 and delivered(mesh).failures > 0)
+        state = delivered(mesh)
+        assert (state.name, state.delivered > 0) == ("broker", True)
+        assert "refused" in state.problem or "ended" in state.problem, state.problem
+        said = [text for text in mesh.hosts[1].said if "sink broker" in text]
+        assert 1 <= len(said) <= 4, "each problem once"
+        broker.start()
+        found += [window(inbox.get(timeout=PATIENCE_S)) for _ in range(6)]
+    for each in found:
+        check_exact(mesh, each)
+    starts = sorted({window_seconds(each["_elf"]["window"]["start"]) for each in found})
+    assert starts == list(range(starts[0], starts[-1] + 1, 2)), "none is missing"
+    mesh.wait_for(lambda: delivered(mesh).problem == "")
+    node = next(host.node for host in mesh.hosts if host.node.seats[job_id("hits")].master)
+    master = node.seats[job_id("hits")].master
+    assert master is not None
+    mesh.in_world(master.check)
+
+
+def test_a_job_with_a_lake_and_a_broker_gives_both_all_windows(
+    mesh: Mesh, broker: Mosquitto, tmp_path: Path
+) -> None:
+    with subscribed(broker.port) as inbox:
+        start(mesh, "hits", "lake", "broker")
+        found = [window(inbox.get(timeout=PATIENCE_S)) for _ in range(3)]
+        for each in found:
+            check_exact(mesh, each)
+        mesh.wait_for(lambda: len(ledger(tmp_path / "lake", "hits")) >= 3)
+        while not inbox.empty():
+            found.append(window(inbox.get()))
+        starts = [each["_elf"]["window"]["start"] for each in found]
+        assert starts == sorted(set(starts)), "each once"
