@@ -108,7 +108,8 @@ class Gone(Entry, frozen=True, array_like=True, tag="gone"):
 
 
 class Forget(Entry, frozen=True, array_like=True, tag="forget"):
-    """Windows from `until_us` on, which is the worker's watermark, no longer expect the worker."""
+    """The worker is revoked, or was silent for too long: windows from `until_us` on, which others have reached, no longer expect it.
+    Earlier ones count it as missing from its last watermark on."""
 
     worker: NodeId
     until_us: Micros

@@ -23,7 +23,7 @@ from elf.jobmaster.directory.job_spec import AgentAdvert
 from elf.jobmaster.log.entries import Add, Forget, Gone, Left, Proven
 from elf.jobmaster.log.job_state import JobState
 from elf.jobmaster.log.positions import UNABLE_US
-from elf.jobmaster.log.schedule import AFTER_ALL
+from elf.jobmaster.log.schedule import AFTER_ALL, BEFORE_ALL
 from elf.jobmaster.master.eviction import Eviction
 from elf.jobmaster.master.proposals import Proposals
 from elf.jobmaster.plan.features import Features
@@ -269,8 +269,9 @@ class Roster:
         self._known.discard(worker)
         self._reported.discard(worker)
         self._heard.discard(worker)
-        mark = self._state.watermarks.get(worker)
-        self._log.propose(Forget(worker, self._log.ahead.roster[worker].from_us if mark is None else mark))
+        # Lines that it logged after its last watermark are lost: the windows that others have reached count it as missing.
+        front_us = max(self._state.watermarks.values(), default=BEFORE_ALL)
+        self._log.propose(Forget(worker, max(self._log.ahead.roster[worker].from_us, front_us)))
 
     def evict_silent(self, now: int) -> None:
         """Rule "Windows": a worker that was silent for `forget_us` is no longer expected."""

@@ -255,7 +255,7 @@ def test_a_forgotten_worker_is_expected_again_when_it_reports() -> None:
         rig.tick(PARAMETERS.forget_us // 16 + 1)
         at = rig.state.positions.at[file(A)]
         rig.bundle({file(A): (at, at + 1, 0)}, watermark=rig.now)
-    assert rig.state.positions.roster[B].until_us == T0 + SECOND
+    assert T0 + SECOND < rig.state.positions.roster[B].until_us < rig.now
     rig.bundle({file(B): (110, 120, 0)}, watermark=rig.now)
     assert rig.state.positions.roster[B].until_us > rig.now
     rig.master.check()
@@ -274,6 +274,21 @@ def test_a_revoked_worker_is_not_expected_even_if_lines_of_it_still_arrive() -> 
     rig.run(SECOND)
     found = [(w.start, w.agents_reporting, w.agents_expected) for w in rig.windows() if w.status == "final"]
     assert (T0 + SIZE, 1, 1) in found
+    rig.master.check()
+
+
+def test_windows_before_a_revocation_count_the_revoked_worker_as_missing() -> None:
+    """It logged lines after its last watermark that no master has."""
+    rig = opened()
+    rig.bundle({file(A): (100, 110, 0), file(B): (100, 110, 0)}, [(T0, 1, 1)], watermark=T0 + SECOND)
+    front_us = T0 + 2 * SIZE + SECOND
+    rig.bundle({file(A): (110, 120, 0)}, [(T0 + SIZE, 1, 1)], watermark=front_us)
+    rig.do(rig.master.forget({B}, rig.now))
+    assert rig.state.positions.roster[B].until_us == front_us
+    rig.bundle({file(A): (120, 130, 0)}, [(T0 + 3 * SIZE, 1, 1)], watermark=T0 + 60 * SECOND)
+    rig.run(PARAMETERS.hold_us_max + SECOND)
+    final = {w.start: (w.agents_reporting, w.agents_expected) for w in rig.windows() if w.status == "final"}
+    assert (final[T0 + SIZE], final[T0 + 3 * SIZE]) == ((1, 2), (1, 1))
     rig.master.check()
 
 
