@@ -108,8 +108,8 @@ class Gone(Entry, frozen=True, array_like=True, tag="gone"):
 
 
 class Forget(Entry, frozen=True, array_like=True, tag="forget"):
-    """The worker is revoked, or was silent for too long: windows from `until_us` on, which others have reached, no longer expect it.
-    Earlier ones count it as missing from its last watermark on."""
+    """The worker is revoked, or was silent for too long. Windows from `until_us` on, which others have reached, no longer expect
+    it; earlier ones count it as missing from its last watermark on."""
 
     worker: NodeId
     until_us: Micros
