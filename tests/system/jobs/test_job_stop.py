@@ -94,6 +94,7 @@ def test_a_stop_finishes_windows_and_a_watch_goes_on_to_the_next_start(tmp_path:
         ):
             with fleet.traffic():
                 seen.wait_finals(1)
+                follows(watch, "open")  # it is there before the stop
                 with command(other, "job", "stop", "hits", *keys) as stop:
                     wait_until(lambda: state(fleet) == "finishing", "the job is not finishing")
                     assert "being stopped" in fleet.elf("mesh", "status", "--output", "table")
