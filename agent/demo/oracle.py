@@ -35,11 +35,6 @@ class Stretch(msgspec.Struct, frozen=True):
     until_us: int
     meaning: Meaning
 
-    def windows(self, first_us: int, last_us: int, width_us: int) -> set[tuple[str, int]]:
-        """(version, start) of each window of this stretch, from `first_us` to the window that starts at `last_us`."""
-        since, until = max(self.since_us, first_us), min(self.until_us, last_us + width_us)
-        return {(self.version, start) for start in range(since // width_us * width_us, until, width_us)}
-
 
 def count_logs(paths: Iterable[Path], stretches: Sequence[Stretch], width_us: int) -> Totals:
     """Totals of all lines: status, bytes and browser stand at fixed places behind the request."""

@@ -34,7 +34,7 @@ WINDOW_US = WINDOW_S * 1_000_000
 LATENESS_S = 1
 TRIED_AT, PROMOTED_AT, KILLED_AT, SET_AT, BACK_AT, ROTATED_AT, RETURNED_AT = 0.1, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9
 """Fractions of the time that the traffic lasts."""
-LAST_WINDOW_S_MAX = 120.0
+LAKE_S_MAX = 120.0
 
 TRAFFIC = f"""
 SELECT window, status, count(*) AS hits, sum(bytes) AS bytes, count_if(bytes >= :least) AS large
@@ -88,7 +88,7 @@ def collect(folder: Path, seconds: int, seed: int) -> tuple[list[Path], list[Str
             play = Play(team, webs, seconds)
             play.run(seed)
             stretches = play.stretches()
-    return [*play.rotated, *(web.log for web in webs)], stretches
+    return play.logs(), stretches
 
 
 class Play:
@@ -113,12 +113,12 @@ class Play:
         self._happening: list[Future[None]] = []
 
     def run(self, seed: int) -> None:
-        """Run until the window of the last request is in the lake."""
+        """Run until every request is in the lake."""
         announce(f"visitors come for {self.seconds} s; `elf job watch traffic` at {self.witness.name}:")
         watched = self.team.watch("traffic", self.witness)
         try:
             sent = self._visit(seed)
-            self._wait_for_last_window()
+            self._wait_for_lake()
         finally:
             watched.terminate()
             watched.wait()
@@ -190,28 +190,27 @@ class Play:
         changes = zip(steps, ends, MEANINGS, strict=True)
         return [Stretch(version, since, until, meaning) for (version, since), until, meaning in changes]
 
-    def _wait_for_last_window(self) -> None:
-        """Return when the lake holds all windows of both jobs, up to that of the last request. Raises `PeerError`."""
-        last = int(time.time() * 1e6) // WINDOW_US * WINDOW_US
+    def logs(self) -> list[Path]:
+        return [*self.rotated, *(web.log for web in self.webs)]
+
+    def _wait_for_lake(self) -> None:
+        """Return when the lake holds each window of both jobs that has lines. Raises `PeerError`.
+
+        A change may leave one version a part of a window without lines: nothing is stored of it.
+        """
         (version, since), *_ = self.team.versions("paths")
         paths = [Stretch(version, since, sys.maxsize, MEANINGS[0])]
-        until = time.monotonic() + LAST_WINDOW_S_MAX
+        until = time.monotonic() + LAKE_S_MAX
         for job, stretches in (("traffic", self.stretches()), ("paths", paths)):
-            while not self._holds(job, stretches, last):
+            wanted = {(version, start) for version, start, _ in count_logs(self.logs(), stretches, WINDOW_US)}
+            while missing := wanted - layout.ledger(self.team.folder / "lake", job).keys():
                 for agent in self.team.agents:
                     agent.check()
                 if time.monotonic() > until:
                     raise PeerError(
-                        f"{job}: its last window is not in the lake; see the agent.log of each agent"
+                        f"{job}: {len(missing)} of {len(wanted)} windows are not in the lake; see the agent.log of each agent"
                     )
                 time.sleep(0.1)
-
-    def _holds(self, job: str, stretches: Sequence[Stretch], last: int) -> bool:
-        """Whether the lake has all windows from its first one to this one: each is final once all agents have reported."""
-        held = layout.ledger(self.team.folder / "lake", job).keys()
-        first = min((start for _, start in held), default=last)
-        wanted = (each.windows(first, last, WINDOW_US) for each in stretches)
-        return all(windows <= held for windows in wanted)
 
 
 @contextmanager
