@@ -10,10 +10,11 @@ neither is accepted, and a notice reports that. Files younger than one that was 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 
-from elf.agent.files.content import Plain, exactly, kind, reading
+from elf.agent.files.content import Content, Plain, exactly, kind, reading
 from elf.agent.files.follow import Followed, Inode
 from elf.agent.files.listing import Seen, reason
 from elf.agent.files.recognise import COMPARE_BYTES, is_inode
@@ -26,6 +27,9 @@ ORDINALS_MAX = 1_000
 EXPECTED_MAX = 10_000
 """Identities that jobs' logs know, 40 bytes each."""
 HEAD_BYTES = 64 << 10
+
+Place = tuple[str, Inode]
+"""Where a look found a file. By the time it is opened, the path may lead to another file."""
 
 
 class Moved(Exception):  # noqa: N818 (an event, not a failure)
@@ -157,7 +161,7 @@ class Rediscovery:
         missing = [identity for identity in expected.values() if identity not in self._notes.by_identity]
         if not missing or any(note.fingerprint == fingerprint for note in self._notes.files.values()):
             return None
-        if len(expected) > 1 or not _are_alike([one.path for one in ones]):
+        if len(expected) > 1 or not _are_alike([(one.path, one.inode) for one in ones]):
             self._report_ambiguous(fingerprint, [one.path for one in ones])
             return None
         return min(ones, key=lambda one: (_is_packed(one.path), -one.status.st_size))
@@ -173,12 +177,12 @@ class Rediscovery:
         found = []
         for fingerprint, of in alike.items():
             expected = self.ordinals(fingerprint)
-            others = [one.path for one in unknown if self._fingerprint(one) == fingerprint]
+            others = [(one.path, one.inode) for one in unknown if self._fingerprint(one) == fingerprint]
             there = [files[note.generation] for note in of if note.generation in files]
-            paths = [file.path for file in there if file.inode is not None] + others
-            is_one = len(of) == 1 and (not others or _are_alike(paths))
+            places = [(file.path, file.inode) for file in there if file.inode is not None] + others
+            is_one = len(of) == 1 and (not others or _are_alike(places))
             if expected and not (is_one and set(expected) == {of[0].ordinal}):
-                self._report_ambiguous(fingerprint, paths)
+                self._report_ambiguous(fingerprint, [path for path, _ in places])
                 found += of
         return found
 
@@ -201,30 +205,44 @@ def _is_packed(path: str) -> bool:
         return True
 
 
-def _are_alike(paths: Sequence[str]) -> bool:
-    """Whether of any two of the files, uncompressed, the shorter one is the start of the longer one. O(their bytes)."""
-    return all(_is_start(paths[0], path) for path in paths[1:])
+def _are_alike(places: Sequence[Place]) -> bool:
+    """Whether of any two of the files, uncompressed, the shorter one is the start of the longer one. O(their bytes). Raises
+    Moved."""
+    return all(_is_start(places[0], place) for place in places[1:])
 
 
-def _is_start(path: str, other: str) -> bool:
+def _is_start(place: Place, other: Place) -> bool:
     view = memoryview(bytearray(COMPARE_BYTES))
     try:
-        with reading(path) as mine, reading(other) as theirs:
+        with _reading(place) as mine, _reading(other) as theirs:
             while True:
                 data, its = exactly(mine, view), exactly(theirs, view)
                 if not (data.startswith(its) or its.startswith(data)):
                     return False
                 if len(data) < len(view) or len(its) < len(view):
                     return True
-    except FileNotFoundError as error:
-        raise Moved(path) from error
     except (OSError, SourceError):
         return False
 
 
+@contextmanager
+def _reading(place: Place) -> Iterator[Content]:
+    """Raises Moved, OSError, SourceError. A compressor ends, and a rotation renames the archive, within a millisecond."""
+    path, inode = place
+    try:
+        with reading(path) as content:
+            if not is_inode(content.descriptor, inode):
+                raise Moved(path)
+            yield content
+    except FileNotFoundError as error:
+        raise Moved(path) from error
+
+
 def present_end(file: Followed) -> int:
-    """The end of the last whole line in a file now; 0 for a compressed file. Raises OSError, SourceError."""
-    with reading(file.path) as content:
+    """The end of the last whole line in a file now; 0 for a compressed file. Raises Moved, OSError, SourceError."""
+    if file.inode is None:
+        raise FileNotFoundError(file.path)
+    with _reading((file.path, file.inode)) as content:
         if not isinstance(content, Plain):
             return 0
         size = os.fstat(content.descriptor).st_size

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import random
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
 import pytest
 
 from elf.agent.control import protocol as w
+from elf.agent.work import rediscovery
 from elf.agent.work.file_notes import Notes
 from elf.agent.work.reading import LOST_STATE
 from elf.srt.messages.messages import CLOSED, GAP, Position
@@ -362,6 +364,40 @@ def test_a_jobs_positions_tell_the_other_jobs_that_lines_are_lacking(server: Ser
     assert other.gaps == [(ME, LOST_STATE, 0)]
     job.settle()
     assert not job.gaps
+    check_exact(job, server.files)
+
+
+def test_a_rotation_that_ends_while_an_archive_is_compared_makes_nothing_ambiguous(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A look finds the file at `.1` and, as logrotate goes on meanwhile, its archive at `.2.gz`; then the log comes to `.1`."""
+    log = Begun(server, tmp_path / "state")
+    job = Job(log, ONE)
+    server.write(20)
+    job.settle()
+    server.rotate()
+    server.write(30)
+    server.finish_line()
+    plain = server.log.with_name("access.log.1")
+    plain.with_name("access.log.2.gz").write_bytes(gzip.compress(plain.read_bytes()))
+    are_alike = rediscovery._are_alike
+
+    def compare(places: Sequence[rediscovery.Place]) -> bool:
+        if len(server.files) == 2:
+            server.log.rename(plain)
+            server.log.touch()
+            server.files.append([])
+        return are_alike(places)
+
+    monkeypatch.setattr(rediscovery, "_are_alike", compare)
+    log.restart(crash=True, wipe=True)
+    job.lose()
+    job.settle()
+    assert len(server.files) == 3
+    assert not [text for text in log.source.take_notices() if "begin with the same line" in text]
+    assert not job.gaps
+    server.write(10)
+    job.settle()
     check_exact(job, server.files)
 
 
