@@ -308,6 +308,21 @@ def report(
     report_command(lake, sql, param or (), every, master, output, display_timezone)
 
 
+@lake_app.command("view")
+def lake_view(
+    lake: Annotated[Path, typer.Argument(metavar="LAKE", help="The folder that a parquet sink wrote.")],
+    job: Annotated[str, typer.Argument(metavar="JOB", help="A job in it.")],
+    reader: Annotated[str, typer.Option("--for", metavar="READER", help="duckdb or pandas.")] = "duckdb",
+) -> None:
+    """Print a query for readers of plain Parquet.
+
+    It gives the newest revision of each window, once, as the lake's Delta logs do.
+    """
+    from elf.agent.commands.lake import view_command
+
+    typer.echo(view_command(lake, job, reader))
+
+
 @lake_app.command("verify")
 def lake_verify(
     lake: Annotated[Path, typer.Argument(metavar="LAKE", help="The folder that a parquet sink wrote.")],

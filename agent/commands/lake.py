@@ -1,11 +1,19 @@
-"""`elf lake verify`: the lake's Delta logs against its files."""
+"""`elf lake …`: what is in a lake, and its care."""
 
 from __future__ import annotations
 
 from importlib.util import find_spec
 from pathlib import Path
 
-from elf.errors import ElfError
+from elf.errors import ElfError, UsageError
+from elf.sinks.lake.view import READERS, views
+
+
+def view_command(lake: Path, job: str, reader: str) -> str:
+    """The queries of the job's tables, a line for each. Raises UsageError."""
+    if reader not in READERS:
+        raise UsageError(f"--for {reader!r} is none of {', '.join(READERS)}")
+    return "\n".join(views(lake, job, reader))
 
 
 def verify_command(lake: Path, repair: bool) -> int:
