@@ -308,6 +308,26 @@ def report(
     report_command(lake, sql, param or (), every, master, output, display_timezone)
 
 
+@lake_app.command("show")
+def lake_show(
+    lake: Annotated[Path, typer.Argument(metavar="LAKE", help="The folder that a parquet sink wrote.")],
+    job: Annotated[str | None, typer.Argument(metavar="[JOB]", help="Only this job.")] = None,
+    output: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FORM", help="table, json or csv.", show_default="table on a terminal, else json"
+        ),
+    ] = None,
+) -> None:
+    """List what a lake holds, by version of a job.
+
+    Windows and those that lack an agent, superseded copies, files, their rows and bytes, the version of the Delta log.
+    """
+    from elf.agent.commands.lake import show_command
+
+    show_command(lake, job, output)
+
+
 @lake_app.command("view")
 def lake_view(
     lake: Annotated[Path, typer.Argument(metavar="LAKE", help="The folder that a parquet sink wrote.")],

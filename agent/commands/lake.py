@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+import msgspec
+
 from elf.errors import ElfError, UsageError
+from elf.jobmaster.windows.result import ColumnInfo
 from elf.sinks.lake.view import READERS, views
 
 
@@ -16,10 +20,41 @@ def view_command(lake: Path, job: str, reader: str) -> str:
     return "\n".join(views(lake, job, reader))
 
 
+_TYPES = {
+    "job": "string",
+    "columns": "string",
+    "version": "string",
+    "since": "timestamp",
+    "until": "timestamp",
+}
+
+
+def show_command(lake: Path, job: str | None, output: str | None) -> None:
+    """Write what the lake holds to stdout, a row for each version of a job. Raises ElfError."""
+    form = output or ("table" if sys.stdout.isatty() else "json")
+    if form not in ("table", "json", "csv"):
+        raise UsageError(f"--output {form!r} is none of table, json and csv")
+    _need_pyarrow("show")
+    from elf.sinks.lake.show import Shown, show
+    from elf.sinks.report.output import write
+    from elf.sinks.report.rows import Section
+
+    names = Shown.__struct_fields__
+    columns = tuple(ColumnInfo(name, _TYPES.get(name, "bigint")) for name in names)
+    rows = [msgspec.structs.astuple(version) for version in show(lake, job)]
+    write([Section("lake", "Lake", columns, rows)], form, sys.stdout.buffer, single=True)
+
+
+def _need_pyarrow(command: str) -> None:
+    if find_spec("pyarrow") is None:
+        raise ElfError(
+            f"elf lake {command} needs pyarrow, which is not installed; pip install 'elf-mesh[lake]'"
+        )
+
+
 def verify_command(lake: Path, repair: bool) -> int:
     """Print a line for each table. Returns 0 if all logs show what the files hold, or do so now, else 1. Raises ElfError."""
-    if find_spec("pyarrow") is None:
-        raise ElfError("elf lake verify needs pyarrow, which is not installed; pip install 'elf-mesh[lake]'")
+    _need_pyarrow("verify")
     from elf.sinks.lake.verify import verify
 
     is_well = True

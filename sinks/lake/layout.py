@@ -30,6 +30,7 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
+from elf.errors import UsageError
 from elf.jobmaster.windows.result import Revision, StateColumn
 
 LAYOUT = 2
@@ -99,6 +100,16 @@ def pane_folders(directory: Path, job: str, version: str, start: int, end: int) 
 def tables(directory: Path | str, job: str) -> list[Path]:
     """The folders of the job's tables."""
     return sorted(job_folder(Path(directory), job).glob("columns-*"))
+
+
+def existing_tables(directory: Path, job: str | None = None) -> list[Path]:
+    """The folders of the tables of all jobs, or of one. Raises UsageError, which says what there is, if there are none."""
+    names = jobs(directory)
+    if not names:
+        raise UsageError(f"there is no lake at {directory}; a job writes one with --sink parquet:{directory}")
+    if job is not None and job not in names:
+        raise UsageError(f"the lake {directory} has no job {job}; it has {', '.join(names)}")
+    return [table for name in names if job in (None, name) for table in tables(directory, name)]
 
 
 def job_of(table: Path) -> str:

@@ -6,7 +6,6 @@ import glob
 from collections.abc import Iterator
 from pathlib import Path
 
-from elf.errors import UsageError
 from elf.sinks.lake import layout
 
 _PANE = "version, _pane_start"
@@ -15,15 +14,9 @@ READERS = ("duckdb", "pandas")
 
 
 def views(directory: Path, job: str, reader: str) -> Iterator[str]:
-    """A line for each of the job's tables, the newest last; only that has the job's name. Raises UsageError if there is none."""
-    tables = sorted(filter(_newest, layout.tables(directory, job)), key=lambda table: (_newest(table), table))
-    if not tables:
-        jobs = ", ".join(layout.jobs(directory))
-        raise UsageError(
-            f"the lake {directory} has no job {job}; it has {jobs}"
-            if jobs
-            else f"there is no lake at {directory}; a job writes one with --sink parquet:{directory}"
-        )
+    """A line for each of the job's tables, the newest last; only that has the job's name. Raises UsageError without such a job."""
+    found = layout.existing_tables(directory, job)
+    tables = sorted(filter(_newest, found), key=lambda table: (_newest(table), table))
     for table in tables:
         if reader == "duckdb":
             yield _duckdb(table, job if table is tables[-1] else f"{job} {table.name}")
