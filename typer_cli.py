@@ -21,6 +21,7 @@ from elf.agent.commands import agent_line
 from elf.agent.commands.agent_line import CONFIG, CONFIG_VARIABLE
 from elf.agent.commands.exits import ended
 from elf.agent.commands.jobs.app import Agent, ListOutput, Params, TableOrJson, TextOrJson, job_app
+from elf.agent.commands.lake.app import lake_app
 from elf.agent.commands.plain_types import use_plain_types
 from elf.agent.commands.run_line import FIELDS, Arguments, Color, Field
 
@@ -39,7 +40,6 @@ app.add_typer(agent_app, name="agent")
 mesh_app = typer.Typer(help="The mesh, as the agent on this host sees it.", no_args_is_help=True)
 app.add_typer(mesh_app, name="mesh")
 app.add_typer(job_app, name="job")
-lake_app = typer.Typer(help="The lake's files and its Delta logs.", no_args_is_help=True)
 app.add_typer(lake_app, name="lake")
 keys_app = typer.Typer(
     help="Keys of a mesh: make its authority, issue, renew, revoke, show.", no_args_is_help=True
@@ -306,55 +306,6 @@ def report(
     from elf.agent.commands.report import report_command
 
     report_command(lake, sql, param or (), every, master, output, display_timezone)
-
-
-@lake_app.command("show")
-def lake_show(
-    lake: Annotated[Path, typer.Argument(metavar="LAKE", help="The folder that a parquet sink wrote.")],
-    job: Annotated[str | None, typer.Argument(metavar="[JOB]", help="Only this job.")] = None,
-    output: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FORM", help="table, json or csv.", show_default="table on a terminal, else json"
-        ),
-    ] = None,
-) -> None:
-    """List what a lake holds, by version of a job.
-
-    Windows and those that lack an agent, superseded copies, files, their rows and bytes, the version of the Delta log.
-    """
-    from elf.agent.commands.lake import show_command
-
-    show_command(lake, job, output)
-
-
-@lake_app.command("view")
-def lake_view(
-    lake: Annotated[Path, typer.Argument(metavar="LAKE", help="The folder that a parquet sink wrote.")],
-    job: Annotated[str, typer.Argument(metavar="JOB", help="A job in it.")],
-    reader: Annotated[str, typer.Option("--for", metavar="READER", help="duckdb or pandas.")] = "duckdb",
-) -> None:
-    """Print a query for readers of plain Parquet.
-
-    It gives the newest revision of each window, once, as the lake's Delta logs do.
-    """
-    from elf.agent.commands.lake import view_command
-
-    typer.echo(view_command(lake, job, reader))
-
-
-@lake_app.command("verify")
-def lake_verify(
-    lake: Annotated[Path, typer.Argument(metavar="LAKE", help="The folder that a parquet sink wrote.")],
-    repair: Annotated[bool, typer.Option("--repair", help="Make the logs again from the files.")] = False,
-) -> None:
-    """Compare the lake's Delta logs with its files.
-
-    The exit code is 0 if each log shows what the files hold, or does so after --repair, else 1.
-    """
-    from elf.agent.commands.lake import verify_command
-
-    raise typer.Exit(verify_command(lake, repair))
 
 
 @app.command()

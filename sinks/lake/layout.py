@@ -240,14 +240,14 @@ def jobs(directory: Path | str) -> list[str]:
     return sorted({unquote(table.parent.name) for table in Path(directory).glob("*/columns-*")})
 
 
-def ripe(found: Iterable[LakeFile], older_than: int) -> list[list[LakeFile]]:
-    """The files of one day folder in the sets that compaction merges: a day that ended a day before `older_than` (microseconds
-    UTC), else each hour that ended before it. Leaves out panes without a time, and files of several hours of such a day."""
+def ripe(found: Iterable[LakeFile], older_than: int, days_before: int) -> list[list[LakeFile]]:
+    """The files of one day folder in the sets that compaction merges: a day that ended before `days_before` (microseconds UTC),
+    else each hour that ended before `older_than`. Leaves out panes without a time, and files of several hours of such a day."""
     hours: dict[int, list[LakeFile]] = {}
     day: list[LakeFile] = []
     for file in found:
         first, last = min(file.panes), max(file.panes)
-        if file.pane_us and (first // DAY_US + 2) * DAY_US <= older_than:
+        if file.pane_us and (first // DAY_US + 1) * DAY_US <= days_before:
             day.append(file)
         elif (
             file.pane_us

@@ -14,7 +14,7 @@ READERS = ("duckdb", "pandas")
 
 
 def views(directory: Path, job: str, reader: str) -> Iterator[str]:
-    """A line for each of the job's tables, the newest last; only that has the job's name. Raises UsageError without such a job."""
+    """A line for each of the job's tables, the newest last; only that has the job's name. Raises UsageError without the job."""
     found = layout.existing_tables(directory, job)
     tables = sorted(filter(_newest, found), key=lambda table: (_newest(table), table))
     for table in tables:

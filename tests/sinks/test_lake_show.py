@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from elf.agent.commands.lake import show_command
+from elf.agent.commands.lake.lake import show_command
 from elf.errors import UsageError
 from elf.sinks.lake import layout, parquet
 from elf.sinks.lake.parquet import ParquetSink

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from elf.agent.commands.lake import view_command
+from elf.agent.commands.lake.lake import view_command
 from elf.errors import UsageError
 from elf.jobmaster.values.sql_types import STRING
 from elf.sinks.lake import layout, parquet

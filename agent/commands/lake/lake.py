@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+import time
 from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
 
+from elf.agent.commands.arguments import duration
 from elf.errors import ElfError, UsageError
 from elf.jobmaster.windows.result import ColumnInfo
 from elf.sinks.lake.view import READERS, views
@@ -43,6 +45,19 @@ def show_command(lake: Path, job: str | None, output: str | None) -> None:
     columns = tuple(ColumnInfo(name, _TYPES.get(name, "bigint")) for name in names)
     rows = [msgspec.structs.astuple(version) for version in show(lake, job)]
     write([Section("lake", "Lake", columns, rows)], form, sys.stdout.buffer, single=True)
+
+
+def compact_command(lake: Path, job: str | None, after: str) -> None:
+    """Merge the files of the hours and days that ended so long ago, and print a line for each table. Raises ElfError."""
+    age_us = duration("--after", after)
+    _need_pyarrow("compact")
+    from elf.sinks.lake.compact import compact_lake
+
+    for table in compact_lake(lake, job, time.time_ns() // 1000 - (age_us or 0)):
+        (files, size), (files_left, size_left) = table.before, table.after
+        print(
+            f"{table.job}  {table.folder}  {files:,} files, {size:,} bytes  ->  {files_left:,} files, {size_left:,} bytes"
+        )
 
 
 def _need_pyarrow(command: str) -> None:
