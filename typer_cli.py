@@ -21,6 +21,7 @@ from elf.agent.commands import agent_line
 from elf.agent.commands.agent_line import CONFIG, CONFIG_VARIABLE
 from elf.agent.commands.exits import ended
 from elf.agent.commands.jobs.app import Agent, ListOutput, Params, TableOrJson, TextOrJson, job_app
+from elf.agent.commands.lake.app import lake_app
 from elf.agent.commands.plain_types import use_plain_types
 from elf.agent.commands.run_line import FIELDS, Arguments, Color, Field
 
@@ -39,7 +40,6 @@ app.add_typer(agent_app, name="agent")
 mesh_app = typer.Typer(help="The mesh, as the agent on this host sees it.", no_args_is_help=True)
 app.add_typer(mesh_app, name="mesh")
 app.add_typer(job_app, name="job")
-lake_app = typer.Typer(help="The lake's files and its Delta logs.", no_args_is_help=True)
 app.add_typer(lake_app, name="lake")
 keys_app = typer.Typer(
     help="Keys of a mesh: make its authority, issue, renew, revoke, show.", no_args_is_help=True
@@ -306,20 +306,6 @@ def report(
     from elf.agent.commands.report import report_command
 
     report_command(lake, sql, param or (), every, master, output, display_timezone)
-
-
-@lake_app.command("verify")
-def lake_verify(
-    lake: Annotated[Path, typer.Argument(metavar="LAKE", help="The folder that a parquet sink wrote.")],
-    repair: Annotated[bool, typer.Option("--repair", help="Make the logs again from the files.")] = False,
-) -> None:
-    """Compare the lake's Delta logs with its files.
-
-    The exit code is 0 if each log shows what the files hold, or does so after --repair, else 1.
-    """
-    from elf.agent.commands.lake import verify_command
-
-    raise typer.Exit(verify_command(lake, repair))
 
 
 @app.command()

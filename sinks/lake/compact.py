@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+import msgspec
+import pyarrow as pa
+
+from elf.errors import ElfError
 from elf.sinks.lake import delta, layout
 from elf.sinks.lake.files import read_panes, sync_folder
 from elf.sinks.lake.index import Index
@@ -17,17 +21,53 @@ SMALL_BYTES = 128 << 20
 """A file of this size or more is left as it is: merging it gains nothing."""
 
 
-def compact_table(table: Path, older_than: int) -> int:
-    """Compact the folders of a table, and let its log show all that the files hold. Returns the number of files removed."""
+class Compacted(msgspec.Struct, frozen=True):
+    """A table, with its (files, bytes) before and after. folder: within the lake."""
+
+    job: str
+    folder: str
+    before: tuple[int, int]
+    after: tuple[int, int]
+
+
+def compact_lake(directory: Path, job: str | None, before_us: int) -> Iterator[Compacted]:
+    """Compact the tables of a lake, or of a job: the hours and days that ended before `before_us`. Raises UsageError if there is
+    no lake or job, ElfError if a file cannot be read or written: then nothing is lost, and the next compaction goes on."""
+    for table in layout.existing_tables(directory, job):
+        try:
+            before = _size(table)
+            compact_table(table, before_us, before_us)
+            folder = str(table.relative_to(directory))
+            yield Compacted(layout.job_of(table), folder, before, _size(table))
+        except (OSError, pa.ArrowException) as error:
+            raise ElfError(f"{table}: not compacted: {error}") from error
+
+
+def _size(table: Path) -> tuple[int, int]:
+    """Files that disappear meanwhile are left out."""
+    sizes = []
+    for folder in layout.day_folders(table):
+        for file in layout.files(folder):
+            with suppress(FileNotFoundError):
+                sizes.append(file.path.stat().st_size)
+    return len(sizes), sum(sizes)
+
+
+def compact_table(table: Path, older_than: int, days_before: int | None = None) -> int:
+    """Compact the folders of a table, and let its log show all that the files hold: the hours that ended before `older_than`
+    (microseconds UTC), and the days that ended before `days_before`, else a day earlier. Returns the number of files removed."""
+    if days_before is None:
+        days_before = older_than - layout.DAY_US
     index = Index(table)
     folders = layout.day_folders(table)
     with suppress(delta.LogError):
         index.update(folders)
-    return sum(compact_folder(folder, older_than, index) for folder in folders)
+    return sum(compact_folder(folder, older_than, days_before, index) for folder in folders)
 
 
-def compact_folder(folder: Path, older_than: int, index: Index) -> int:
-    """Compact one folder. Returns the number of files removed. Does nothing while another process compacts the folder."""
+def compact_folder(folder: Path, older_than: int, days_before: int, index: Index) -> int:
+    """Compact one folder. Returns the number of files removed. Does nothing while another process compacts the folder, nor if one
+    of its files cannot be read: that may hold the newest revision of a pane."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -35,7 +75,8 @@ def compact_folder(folder: Path, older_than: int, index: Index) -> int:
         return 0
     else:
         layout.remove_abandoned(folder)
-        return sum(_compact(folder, part, index) for part in layout.ripe(layout.files(folder), older_than))
+        ripe = layout.ripe(layout.files(folder), older_than, days_before)
+        return sum(_compact(folder, part, index) for part in ripe)
     finally:
         os.close(fd)
 
@@ -44,7 +85,10 @@ def _compact(folder: Path, files: list[layout.LakeFile], index: Index) -> int:
     small = [file for file in files if file.path.stat().st_size < SMALL_BYTES]
     if len(small) < 2:
         return 0
-    best = _highest([file.path for file in layout.files(folder)])
+    try:
+        best = _highest([file.path for file in layout.files(folder)])
+    except pa.ArrowException:
+        return 0
     written: set[Path] = set()
     for is_empty in (False, True):
         own = {file.path for file in small if file.is_empty is is_empty}
@@ -58,6 +102,10 @@ def _compact(folder: Path, files: list[layout.LakeFile], index: Index) -> int:
         with suppress(FileNotFoundError):
             path.unlink()
     sync_folder(folder)
+    with suppress(
+        delta.LogError
+    ):  # a writer may meanwhile have shown one of them again, with a revision of another's pane
+        index.update([folder])
     return len(removed)
 
 

@@ -30,6 +30,7 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
+from elf.errors import UsageError
 from elf.jobmaster.windows.result import Revision, StateColumn
 
 LAYOUT = 2
@@ -99,6 +100,16 @@ def pane_folders(directory: Path, job: str, version: str, start: int, end: int) 
 def tables(directory: Path | str, job: str) -> list[Path]:
     """The folders of the job's tables."""
     return sorted(job_folder(Path(directory), job).glob("columns-*"))
+
+
+def existing_tables(directory: Path, job: str | None = None) -> list[Path]:
+    """The folders of the tables of all jobs, or of one. Raises UsageError, which says what there is, if there are none."""
+    names = jobs(directory)
+    if not names:
+        raise UsageError(f"there is no lake at {directory}; a job writes one with --sink parquet:{directory}")
+    if job is not None and job not in names:
+        raise UsageError(f"the lake {directory} has no job {job}; it has {', '.join(names)}")
+    return [table for name in names if job in (None, name) for table in tables(directory, name)]
 
 
 def job_of(table: Path) -> str:
@@ -229,14 +240,14 @@ def jobs(directory: Path | str) -> list[str]:
     return sorted({unquote(table.parent.name) for table in Path(directory).glob("*/columns-*")})
 
 
-def ripe(found: Iterable[LakeFile], older_than: int) -> list[list[LakeFile]]:
-    """The files of one day folder in the sets that compaction merges: a day that ended a day before `older_than` (microseconds
-    UTC), else each hour that ended before it. Leaves out panes without a time, and files of several hours of such a day."""
+def ripe(found: Iterable[LakeFile], older_than: int, days_before: int) -> list[list[LakeFile]]:
+    """The files of one day folder in the sets that compaction merges: a day that ended before `days_before` (microseconds UTC),
+    else each hour that ended before `older_than`. Leaves out panes without a time, and files of several hours of such a day."""
     hours: dict[int, list[LakeFile]] = {}
     day: list[LakeFile] = []
     for file in found:
         first, last = min(file.panes), max(file.panes)
-        if file.pane_us and (first // DAY_US + 2) * DAY_US <= older_than:
+        if file.pane_us and (first // DAY_US + 1) * DAY_US <= days_before:
             day.append(file)
         elif (
             file.pane_us

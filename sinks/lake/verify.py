@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from elf.errors import ElfError, UsageError
+from elf.errors import ElfError
 from elf.sinks.lake import delta, layout
 from elf.sinks.lake.index import Index
 
@@ -28,10 +28,7 @@ class Verified(msgspec.Struct, frozen=True):
 def verify(directory: Path, repair: bool = False) -> Iterator[Verified]:
     """The tables of a lake. repair: let each log show what the files hold; one that cannot be read is made anew, which ends the
     travel in time. Raises UsageError if there is no lake, ElfError if it cannot be read or written."""
-    tables = [table for job in layout.jobs(directory) for table in layout.tables(directory, job)]
-    if not tables:
-        raise UsageError(f"there is no lake at {directory}; a job writes one with --sink parquet:{directory}")
-    for table in tables:
+    for table in layout.existing_tables(directory):
         try:
             yield _verified(directory, table, repair)
         except OSError as error:

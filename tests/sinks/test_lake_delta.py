@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elf.agent.commands.lake import verify_command
+from elf.agent.commands.lake.lake import verify_command
 from elf.errors import UsageError
 from elf.sinks.lake import delta, layout, parquet
 from elf.sinks.lake.delta import Action, Add, State, changes, cover

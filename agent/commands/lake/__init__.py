@@ -1,0 +1,1 @@
+"""`elf lake`: what is in a lake, and its care."""

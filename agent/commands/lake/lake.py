@@ -1,0 +1,84 @@
+"""`elf lake …`: what is in a lake, and its care."""
+
+from __future__ import annotations
+
+import sys
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+import msgspec
+
+from elf.agent.commands.arguments import duration
+from elf.errors import ElfError, UsageError
+from elf.jobmaster.windows.result import ColumnInfo
+from elf.sinks.lake.view import READERS, views
+
+
+def view_command(lake: Path, job: str, reader: str) -> str:
+    """The queries of the job's tables, a line for each. Raises UsageError."""
+    if reader not in READERS:
+        raise UsageError(f"--for {reader!r} is none of {', '.join(READERS)}")
+    return "\n".join(views(lake, job, reader))
+
+
+_TYPES = {
+    "job": "string",
+    "columns": "string",
+    "version": "string",
+    "since": "timestamp",
+    "until": "timestamp",
+}
+
+
+def show_command(lake: Path, job: str | None, output: str | None) -> None:
+    """Write what the lake holds to stdout, a row for each version of a job. Raises ElfError."""
+    form = output or ("table" if sys.stdout.isatty() else "json")
+    if form not in ("table", "json", "csv"):
+        raise UsageError(f"--output {form!r} is none of table, json and csv")
+    _need_pyarrow("show")
+    from elf.sinks.lake.show import Shown, show
+    from elf.sinks.report.output import write
+    from elf.sinks.report.rows import Section
+
+    names = Shown.__struct_fields__
+    columns = tuple(ColumnInfo(name, _TYPES.get(name, "bigint")) for name in names)
+    rows = [msgspec.structs.astuple(version) for version in show(lake, job)]
+    write([Section("lake", "Lake", columns, rows)], form, sys.stdout.buffer, single=True)
+
+
+def compact_command(lake: Path, job: str | None, after: str) -> None:
+    """Merge the files of the hours and days that ended so long ago, and print a line for each table. Raises ElfError."""
+    age_us = duration("--after", after)
+    _need_pyarrow("compact")
+    from elf.sinks.lake.compact import compact_lake
+
+    for table in compact_lake(lake, job, time.time_ns() // 1000 - (age_us or 0)):
+        (files, size), (files_left, size_left) = table.before, table.after
+        print(
+            f"{table.job}  {table.folder}  {files:,} files, {size:,} bytes  ->  {files_left:,} files, {size_left:,} bytes"
+        )
+
+
+def _need_pyarrow(command: str) -> None:
+    if find_spec("pyarrow") is None:
+        raise ElfError(
+            f"elf lake {command} needs pyarrow, which is not installed; pip install 'elf-mesh[lake]'"
+        )
+
+
+def verify_command(lake: Path, repair: bool) -> int:
+    """Print a line for each table. Returns 0 if all logs show what the files hold, or do so now, else 1. Raises ElfError."""
+    _need_pyarrow("verify")
+    from elf.sinks.lake.verify import verify
+
+    is_well = True
+    for table in verify(lake, repair):
+        how = "mended: " if table.is_mended else "wrong: "
+        found = how + "; ".join(table.problems) if table.problems else "as the files"
+        log = f"version {table.version}, {table.files} files" if table.version >= 0 else "no log"
+        print(f"{table.job}  {table.folder}  {log}  {found}")
+        is_well = is_well and (table.is_mended or not table.problems)
+    if not is_well and not repair:
+        print(f"`elf lake verify {lake} --repair` makes the logs again from the files")
+    return 0 if is_well else 1
