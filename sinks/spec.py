@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -80,3 +81,53 @@ def parse_broker(text: object) -> Broker:
         raise ValueError(BROKER_EXPECTED)
     tls = url.scheme == "mqtts"
     return Broker(url.hostname, port or (8883 if tls else 1883), tls)
+
+
+class Hook(msgspec.Struct, frozen=True):
+    """A webhook's endpoint. path: with its query; it may be a secret, and is not shown. mesh: a level of the events' source.
+    secret: the file of secrets that sign. ca: certificates that sign the endpoint's, instead of those of the host. is_private:
+    whether it may have a private address."""
+
+    host: str
+    port: int
+    tls: bool
+    path: str
+    mesh: str = "main"
+    secret: Path = Path()
+    ca: Path | None = None
+    is_private: bool = False
+
+    @property
+    def authority(self) -> str:
+        """HOST, or HOST:PORT for another port than the scheme's, as a request names it."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == (443 if self.tls else 80) else f"{host}:{self.port}"
+
+    def __str__(self) -> str:
+        return f"{'https' if self.tls else 'http'}://{self.authority}"
+
+
+HOOK_EXPECTED = "https://HOST/PATH or http://HOST/PATH, without a user: secret names a file that signs"
+
+
+def parse_hook(text: object) -> Hook:
+    """The endpoint at that address, with all else by default. Raises ValueError with what was expected, and none of the text,
+    which may contain a secret."""
+    try:
+        url = urlsplit(text) if isinstance(text, str) else None
+        port = url.port if url is not None else None
+    except ValueError:
+        url, port = None, None
+    if (
+        url is None
+        or url.scheme not in ("http", "https")
+        or not url.hostname
+        or "@" in url.netloc
+        or url.fragment
+        or port == 0
+        or not re.fullmatch(r"[!-~]*", url.netloc + url.path + url.query)
+    ):
+        raise ValueError(HOOK_EXPECTED)
+    tls = url.scheme == "https"
+    path = (url.path or "/") + (f"?{url.query}" if url.query else "")
+    return Hook(url.hostname, port or (443 if tls else 80), tls, path)

@@ -29,6 +29,7 @@ from elf.agent.config.toml_values import (
     read_choice,
     read_duration,
     read_emit,
+    read_flag,
     read_memory,
     read_source,
     read_text,
@@ -37,9 +38,15 @@ from elf.agent.config.toml_values import (
 from elf.agent.files.listing import refused
 from elf.errors import ConfigError, FormatError
 from elf.sinks import spec
-from elf.sinks.spec import SinkSpec
+from elf.sinks.spec import Broker, Hook, SinkSpec
 from elf.srt.messages.parameters import Parameters
 
+_ABOUT = {"mqtt": 'a broker: mqtt = "mqtt://HOST"', "webhook": 'an endpoint: webhook = "https://HOST/PATH"'}
+_KEYS_OF = {
+    "mqtt": ("mesh", "credentials", "ca", "cert", "key"),
+    "webhook": ("mesh", "secret", "ca", "private"),
+}
+"""The keys of a sink that only some kinds have."""
 ONLY_IN_A_MESH = 'only an agent of a mesh has this; add {}listen = "HOST:PORT"'
 
 
@@ -270,25 +277,41 @@ class _Reader:
             "parquet": Key(self._folder),
             "console": Key(partial(read_choice, tuple(specs.CONSOLES))),
             "mqtt": Key(spec.parse_broker),
+            "webhook": Key(spec.parse_hook),
         }
-        files = ("credentials", "ca", "cert", "key")
-        of_broker = {"mesh": Key(specs.read_name, "main"), **dict.fromkeys(files, Key(self._folder))}
-        values = self._values("sink", keys | of_broker, table, index)
-        kinds = [key for key in ("parquet", "console", "mqtt") if values[key] is not None]
+        about = {"mesh": Key(specs.read_name, "main"), "private": Key(read_flag)}
+        about |= dict.fromkeys(("credentials", "ca", "cert", "key", "secret"), Key(self._folder))
+        values = self._values("sink", keys | about, table, index)
+        given = {key: values.pop(key) for key in about}
+        kinds = [key for key in keys if key != "name" and values[key] is not None]
         if len(kinds) != 1:
-            expected = 'expected one of parquet = "FOLDER", console = "json" and mqtt = "mqtt://HOST"'
+            expected = 'expected one of parquet = "FOLDER", console = "json", mqtt = "mqtt://HOST" and webhook = "https://HOST/PATH"'
             self._refuse("sink", "name", f"{expected}, found {' and '.join(kinds) or 'none'}", index)
-        about = {key: values.pop(key) for key in of_broker}
-        for key in files if values["mqtt"] is None else ():
-            if about[key] is not None:
-                self._refuse("sink", key, 'is about a broker: mqtt = "mqtt://HOST"', index)
-        if (about["cert"] is None) != (about["key"] is None):
-            self._refuse("sink", "cert", "expected cert and key, or neither", index)
-        if values["mqtt"] is not None:
-            if not values["mqtt"].tls and (about["ca"] or about["cert"]):
-                self._refuse("sink", "mqtt", "certificates need mqtts://HOST", index)
-            values["mqtt"] = replace(values["mqtt"], **about)
+        (kind,) = kinds
+        for key in about:
+            takers = [each for each, of in _KEYS_OF.items() if key in of]
+            if given[key] not in (None, "main") and kind not in takers:
+                self._refuse("sink", key, f"is about {' or '.join(_ABOUT[each] for each in takers)}", index)
+        if kind == "mqtt":
+            values["mqtt"] = self._broker(index, values["mqtt"], given)
+        elif kind == "webhook":
+            values["webhook"] = self._endpoint(index, values["webhook"], given)
         return SinkSection(**values)
+
+    def _broker(self, index: int, broker: Broker, given: dict[str, Any]) -> Broker:
+        if (given["cert"] is None) != (given["key"] is None):
+            self._refuse("sink", "cert", "expected cert and key, or neither", index)
+        if not broker.tls and (given["ca"] or given["cert"]):
+            self._refuse("sink", "mqtt", "certificates need mqtts://HOST", index)
+        return replace(broker, **{key: given[key] for key in ("mesh", "credentials", "ca", "cert", "key")})
+
+    def _endpoint(self, index: int, hook: Hook, given: dict[str, Any]) -> Hook:
+        if given["secret"] is None:
+            self._refuse("sink", "secret", "expected the file of the secret that signs, whsec_BASE64", index)
+        if not hook.tls and given["ca"]:
+            self._refuse("sink", "webhook", "certificates need https://HOST", index)
+        about = {key: given[key] for key in ("mesh", "secret", "ca")}
+        return replace(hook, is_private=bool(given["private"]), **about)
 
     def _source(self, index: int, table: dict[str, Any]) -> SourceSection:
         keys = {

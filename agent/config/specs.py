@@ -17,7 +17,7 @@ from elf.agent.config import units
 from elf.agent.config.names import NAME_EXPECTED, is_name
 from elf.errors import PeerError
 from elf.jobmaster.directory.limits import NO_LIMITS, Limits
-from elf.sinks.spec import Broker
+from elf.sinks.spec import Broker, Hook
 from elf.srt.messages.addresses import Address, parse_address
 from elf.srt.messages.parameters import Parameters
 
@@ -34,13 +34,17 @@ WILDCARDS = ("0.0.0.0", "::")
 
 
 class SinkSection(msgspec.Struct, frozen=True):
-    """A sink that this agent serves to all jobs of the mesh: a lake, a stream, or a broker. parquet: the folder of the lake.
-    console: the format in which the stream writes on the agent's standard output. mqtt: the broker."""
+    """A sink that this agent serves to all jobs of the mesh: a lake, a stream, a broker, or a webhook.
+
+    parquet: the folder of the lake. console: the format in which the stream writes on the agent's standard output. mqtt: the
+    broker. webhook: the endpoint.
+    """
 
     name: str
     parquet: Path | None = None
     console: str | None = None
     mqtt: Broker | None = None
+    webhook: Hook | None = None
 
     @property
     def takes_rows(self) -> bool:
@@ -50,6 +54,8 @@ class SinkSection(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         if self.mqtt is not None:
             return f"sink {self.name}: {self.mqtt}, topics elf/v1/{self.mqtt.mesh}/JOB/window"
+        if self.webhook is not None:
+            return f"sink {self.name}: webhook at {self.webhook}"
         where = f"{self.parquet}" if self.console is None else f"standard output, {CONSOLES[self.console]}"
         return f"sink {self.name}: {where}"
 

@@ -74,6 +74,12 @@ def read_timezone(value: Any) -> str:
         raise ValueError('a time zone like "UTC" or "Europe/Berlin"') from error
 
 
+def read_flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError("true or false")
+    return value
+
+
 def read_choice(choices: Sequence[str], value: Any) -> str:
     if value not in choices:
         raise ValueError(" or ".join(f'"{choice}"' for choice in choices))

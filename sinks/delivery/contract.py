@@ -19,7 +19,12 @@ CONTENT_TYPE = "application/json"
 
 
 class DeliveryError(Exception):
-    """The sink cannot be reached, refuses the connection, or does not answer. The text is shown: it contains no secret."""
+    """The sink cannot be reached, refuses the connection, or does not answer. The text is shown: it contains no secret. after_s:
+    for how long the sink asked not to be tried again."""
+
+    def __init__(self, text: str, after_s: float = 0.0) -> None:
+        super().__init__(text)
+        self.after_s = after_s
 
 
 class RefusedError(Exception):

@@ -26,7 +26,7 @@ from elf.agent.simulator.world.sources import Traffic, VirtualSource
 from elf.agent.simulator.world.world import PATHS, World
 from elf.cbt.budget import Budget
 from elf.jobmaster.directory.job_spec import decode_agent, decode_job
-from elf.sinks.spec import Broker
+from elf.sinks.spec import Broker, Hook
 from elf.srt.messages.effects import Send, Write
 from elf.srt.messages.ids import NodeId, job_id, node_id
 from elf.srt.messages.messages import Contact, Item
@@ -165,7 +165,7 @@ class SinkWorld(World):
 class Mesh:
     """`nodes` agents that have found each other, in a loop of its own thread; every one has a control socket. lake: where web1
     keeps the sink "lake"; lakes: others that it has; streams: its sinks on standard output, in JSON lines; brokers: its sinks at
-    MQTT brokers."""
+    MQTT brokers; hooks: its webhooks."""
 
     def __init__(
         self,
@@ -177,13 +177,14 @@ class Mesh:
         lakes: Mapping[str, Path] = MappingProxyType({}),
         streams: tuple[str, ...] = (),
         brokers: Mapping[str, Broker] = MappingProxyType({}),
+        hooks: Mapping[str, Hook] = MappingProxyType({}),
         parameters: Parameters | None = None,
     ) -> None:
         self.world = SinkWorld(seed, parameters or Parameters())
         self._lakes = ({"lake": lake} if lake else {}) | dict(lakes)
-        self._streams, self._brokers = streams, brokers
-        self.world.serving = ("web1",) if self._lakes or streams or brokers else ()
-        self.world.lakes, self.world.streams = tuple(self._lakes), (*streams, *brokers)
+        self._streams, self._brokers, self._hooks = streams, brokers, hooks
+        self.world.serving = ("web1",) if self._lakes or streams or brokers or hooks else ()
+        self.world.lakes, self.world.streams = tuple(self._lakes), (*streams, *brokers, *hooks)
         self.sink: SinkHost | None = None
         self.hosts: list[Hosted] = []
         self._folder, self._nodes, self._seconds = folder, nodes, seconds
@@ -292,6 +293,7 @@ class Mesh:
             sections = [SinkSection(name, lake) for name, lake in self._lakes.items()]
             sections += [SinkSection(name, console="json") for name in self._streams]
             sections += [SinkSection(name, mqtt=broker) for name, broker in self._brokers.items()]
+            sections += [SinkSection(name, webhook=hook) for name, hook in self._hooks.items()]
             records = {key: Readable(known) for key, known in host.actor.disk.records.items()}
             if self.sink is not None:  # of a life that was killed: its connections end too
                 self._killed = asyncio.get_running_loop().create_task(self.sink._outlets.close())

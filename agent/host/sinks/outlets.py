@@ -78,11 +78,10 @@ class Outlets:
         self, sections: Sequence[SinkSection], agent: str, host: Host, records: Records, delivered: Delivered
     ) -> None:
         """Raises UsageError where a library is missing."""
-        carriers = {
-            each.name: MqttCarrier(each.mqtt, agent, each.name) for each in sections if each.mqtt is not None
-        }
         self._each = {
-            name: Outlet(name, carrier, host, records, delivered) for name, carrier in carriers.items()
+            each.name: Outlet(each.name, carrier, host, records, delivered)
+            for each in sections
+            if (carrier := _carrier(each, agent)) is not None
         }
 
     def __contains__(self, name: str) -> bool:
@@ -109,6 +108,17 @@ class Outlets:
     async def close(self) -> None:
         for each in self._each.values():
             await each.close()
+
+
+def _carrier(section: SinkSection, agent: str) -> Carrier | None:
+    """None for a sink that is no receiver of messages. Raises UsageError where a library is missing."""
+    if section.mqtt is not None:
+        return MqttCarrier(section.mqtt, agent, section.name)
+    if section.webhook is not None:
+        from elf.sinks.delivery.webhook import WebhookCarrier
+
+        return WebhookCarrier(section.webhook)
+    return None
 
 
 class Outlet:
@@ -159,17 +169,19 @@ class Outlet:
 
     async def _run(self) -> None:
         while True:
+            after_s = 0.0
             try:
                 await self._carrier.connect()
                 self._connected()
                 await self._serve()
             except DeliveryError as error:
                 self._failed(str(error))
+                after_s = error.after_s
             except Exception as error:  # a bug here or in a library: this sink tries again, all others go on
                 traceback.print_exception(error)
                 self._failed(f"{type(error).__name__}: {error}")
             await self._carrier.close()
-            await asyncio.sleep(self.dispatch.pause_us / 1e6)
+            await asyncio.sleep(max(self.dispatch.pause_us / 1e6, after_s))
 
     async def _serve(self) -> None:
         """Deliver until the connection ends. Raises DeliveryError."""

@@ -12,7 +12,7 @@ from elf.agent.config.config import Config, parse
 from elf.agent.config.specs import MeshSection, SinkSection, parameter_keys
 from elf.errors import ConfigError
 from elf.jobmaster.directory.limits import Limits
-from elf.sinks.spec import Broker
+from elf.sinks.spec import HOOK_EXPECTED, Broker, Hook
 from elf.srt.messages.addresses import Address
 from elf.srt.messages.parameters import Parameters
 
@@ -44,7 +44,8 @@ name = "access"
 path = "access.log"
 """
 KINDS = (
-    ':19: [sink] name: expected one of parquet = "FOLDER", console = "json" and mqtt = "mqtt://HOST", found '
+    ':19: [sink] name: expected one of parquet = "FOLDER", console = "json", mqtt = "mqtt://HOST" and '
+    'webhook = "https://HOST/PATH", found '
 )
 BROKER = "mqtt://HOST:PORT or mqtts://HOST:PORT (with TLS), without a user: credentials names a file for it"
 LOOPBACK = """\
@@ -206,6 +207,36 @@ def test_every_field_of_parameters_has_a_key_of_its_own() -> None:
             ":21: [sink] cert: expected cert and key",
         ),
         ("[[sink]]", '[[sink]]\ncredentials = "x"', ":19: [sink] credentials: is about a broker"),
+        (
+            "[[sink]]",
+            '[[sink]]\nca = "x"',
+            ':19: [sink] ca: is about a broker: mqtt = "mqtt://HOST" or an endpoint',
+        ),
+        (
+            'parquet = "/srv/lake"',
+            'mqtt = "mqtts://b"\nprivate = true',
+            ':21: [sink] private: is about an endpoint: webhook = "https://HOST/PATH"',
+        ),
+        (
+            'parquet = "/srv/lake"',
+            'webhook = "https://u:pw@h/"',
+            f':20: [sink] webhook: expected {HOOK_EXPECTED}, found "https://…@h/"',
+        ),
+        (
+            'parquet = "/srv/lake"',
+            'webhook = "https://h/"',
+            ":18: [sink] secret: expected the file of the secret that signs, whsec_BASE64",
+        ),
+        (
+            'parquet = "/srv/lake"',
+            'webhook = "http://h/"\nsecret = "s"\nca = "x"',
+            ":20: [sink] webhook: certificates need https://HOST",
+        ),
+        (
+            'parquet = "/srv/lake"',
+            'webhook = "https://h/"\nsecret = "s"\nprivate = "yes"',
+            ':22: [sink] private: expected true or false, found "yes"',
+        ),
         ('parquet = "/srv/lake"', 'console = "xml"', ':20: [sink] console: expected "auto" or "table" or'),
         ("cpu_max = 0.5", 'security = "no"', ':7: [agent] security: expected "curve" or "none"'),
         (
@@ -301,3 +332,15 @@ def test_a_broker_and_its_files() -> None:
         "sink lake: mqtts://[::1]:8883, topics elf/v1/shop/JOB/window",
         True,
     )
+
+
+def test_an_endpoint_and_its_files() -> None:
+    text = TEXT.replace(
+        'parquet = "/srv/lake"', 'webhook = "https://h:444/T0/KEY"\nsecret = "secrets/hook"\nprivate = true'
+    )
+    mesh = read(text).mesh
+    assert mesh is not None
+    (sink,) = mesh.sinks
+    secret = Path("/etc/elf/secrets/hook")
+    assert sink.webhook == Hook("h", 444, True, "/T0/KEY", secret=secret, is_private=True)
+    assert (str(sink), sink.takes_rows) == ("sink lake: webhook at https://h:444", True)

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from standardwebhooks import Webhook
 
 from elf.jobmaster.delivery.dispatch import Dispatch
 from elf.sinks.lake.layout import ledger
-from elf.sinks.spec import Broker
+from elf.sinks.spec import Broker, Hook
 from elf.srt.messages.ids import job_id
 from elf.srt.messages.parameters import Parameters
 from elf.typer_cli import main
 from tests.rigs.hosted import SECOND, Mesh
+from tests.sinks.endpoint import HANG_UP, Endpoint, endpoint_in_thread
 from tests.sinks.mosquitto import PATIENCE_S, Mosquitto, mosquitto, subscribed
 
 pytestmark = pytest.mark.process
 SQL = "SELECT window, path, count(*) AS hits FROM access GROUP BY window(time, '2 seconds'), path"
 TOPIC = "elf/v1/shop/hits/window"
+SECRET = "whsec_" + b64encode(bytes(range(32))).decode()
 
 
 @pytest.fixture
@@ -166,3 +170,58 @@ def test_a_job_with_a_lake_and_a_broker_gives_both_all_windows(
             found.append(window(inbox.get()))
         starts = [each["_elf"]["window"]["start"] for each in found]
         assert starts == sorted(set(starts)), "each once"
+
+
+@pytest.fixture
+def endpoint() -> Iterator[Endpoint]:
+    with endpoint_in_thread() as endpoint:
+        yield endpoint
+
+
+@pytest.fixture
+def hooked(tmp_path: Path, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mesh]:
+    """With a webhook beside a lake."""
+    monkeypatch.setattr(Dispatch, "pause_us", 20_000)
+    secret = tmp_path / "hook.secret"
+    secret.write_text(SECRET)
+    secret.chmod(0o600)
+    hooks = {"pager": Hook("127.0.0.1", endpoint.port, False, "/in", "shop", secret, is_private=True)}
+    parameters = Parameters(seat_retry_us=100_000, seat_retry_us_max=SECOND)
+    with Mesh(tmp_path, nodes=3, lake=tmp_path / "lake", hooks=hooks, parameters=parameters) as mesh:
+        yield mesh
+
+
+def test_a_webhook_gets_each_final_window_signed_and_again_until_it_acknowledges(
+    hooked: Mesh, endpoint: Endpoint
+) -> None:
+    endpoint.answers = [HANG_UP, b"HTTP/1.1 500 No\r\n\r\n", b"HTTP/1.1 413 No\r\ncontent-length: 0\r\n\r\n"]
+    start(hooked, "hits", "pager")
+    requests = [endpoint.requests.get(timeout=PATIENCE_S) for _ in range(8)]
+    events = [Webhook(SECRET).verify(each.body, each.headers) for each in requests]
+    assert len({event["id"] for event in events}) <= 5, "those that were not acknowledged came again"
+    assert {event["source"] for event in events} == {"/elf/v1/shop/hits"}
+    for event in events:
+        check_exact(hooked, event["data"])
+    starts = {event["data"]["_elf"]["window"]["start"] for event in events}
+    seconds = sorted(map(window_seconds, starts))
+    assert seconds == list(range(seconds[0], seconds[-1] + 1, 2)), "none is missing"
+    state = delivered(hooked)
+    assert (state.name, state.refusals) == ("pager", 1)
+
+
+def test_a_killed_agent_repeats_to_a_webhook_with_the_same_id(hooked: Mesh, endpoint: Endpoint) -> None:
+    start(hooked, "hits", "pager")
+    endpoint.requests.get(timeout=PATIENCE_S)
+    endpoint.is_silent = True
+    sent = endpoint.requests.get(timeout=PATIENCE_S)
+    while not endpoint.requests.empty():
+        sent = endpoint.requests.get()
+    hooked.in_world(lambda: hooked.world.crash(hooked.hosts[1].actor))
+    endpoint.is_silent = False
+    hooked.in_world(lambda: hooked.restart(hooked.hosts[1]))
+    hooked.in_world(hooked.open_sink)
+    again = endpoint.requests.get(timeout=PATIENCE_S)
+    assert again.headers["webhook-id"] == sent.headers["webhook-id"]
+    assert Webhook(SECRET).verify(again.body, again.headers) == Webhook(SECRET).verify(
+        sent.body, sent.headers
+    )
