@@ -41,6 +41,14 @@ from elf.sinks import spec
 from elf.sinks.spec import Broker, Hook, SinkSpec
 from elf.srt.messages.parameters import Parameters
 
+_KINDS = (
+    'parquet = "FOLDER"',
+    'console = "json"',
+    'mqtt = "mqtt://HOST"',
+    'webhook = "https://HOST/PATH"',
+    'jsonl = "FOLDER"',
+    'exec = ["/PROGRAM"]',
+)
 _ABOUT = {"mqtt": 'a broker: mqtt = "mqtt://HOST"', "webhook": 'an endpoint: webhook = "https://HOST/PATH"'}
 _KEYS_OF = {
     "mqtt": ("mesh", "credentials", "ca", "cert", "key"),
@@ -278,6 +286,8 @@ class _Reader:
             "console": Key(partial(read_choice, tuple(specs.CONSOLES))),
             "mqtt": Key(spec.parse_broker),
             "webhook": Key(spec.parse_hook),
+            "jsonl": Key(self._folder),
+            "exec": Key(specs.read_command),
         }
         about = {"mesh": Key(specs.read_name, "main"), "private": Key(read_flag)}
         about |= dict.fromkeys(("credentials", "ca", "cert", "key", "secret"), Key(self._folder))
@@ -285,13 +295,14 @@ class _Reader:
         given = {key: values.pop(key) for key in about}
         kinds = [key for key in keys if key != "name" and values[key] is not None]
         if len(kinds) != 1:
-            expected = 'expected one of parquet = "FOLDER", console = "json", mqtt = "mqtt://HOST" and webhook = "https://HOST/PATH"'
+            expected = f"expected one of {', '.join(_KINDS)}"
             self._refuse("sink", "name", f"{expected}, found {' and '.join(kinds) or 'none'}", index)
         (kind,) = kinds
         for key in about:
             takers = [each for each, of in _KEYS_OF.items() if key in of]
             if given[key] not in (None, "main") and kind not in takers:
                 self._refuse("sink", key, f"is about {' or '.join(_ABOUT[each] for each in takers)}", index)
+        values["command"] = values.pop("exec")
         if kind == "mqtt":
             values["mqtt"] = self._broker(index, values["mqtt"], given)
         elif kind == "webhook":

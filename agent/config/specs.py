@@ -34,10 +34,10 @@ WILDCARDS = ("0.0.0.0", "::")
 
 
 class SinkSection(msgspec.Struct, frozen=True):
-    """A sink that this agent serves to all jobs of the mesh: a lake, a stream, a broker, or a webhook.
+    """A sink that this agent serves to all jobs of the mesh: a lake, a stream, a broker, a webhook, files of lines, or a command.
 
     parquet: the folder of the lake. console: the format in which the stream writes on the agent's standard output. mqtt: the
-    broker. webhook: the endpoint.
+    broker. webhook: the endpoint. jsonl: the folder of the files. command: a program and its arguments.
     """
 
     name: str
@@ -45,6 +45,8 @@ class SinkSection(msgspec.Struct, frozen=True):
     console: str | None = None
     mqtt: Broker | None = None
     webhook: Hook | None = None
+    jsonl: Path | None = None
+    command: tuple[str, ...] | None = None
 
     @property
     def takes_rows(self) -> bool:
@@ -56,6 +58,10 @@ class SinkSection(msgspec.Struct, frozen=True):
             return f"sink {self.name}: {self.mqtt}, topics elf/v1/{self.mqtt.mesh}/JOB/window"
         if self.webhook is not None:
             return f"sink {self.name}: webhook at {self.webhook}"
+        if self.jsonl is not None:
+            return f"sink {self.name}: {self.jsonl}/JOB.DAY.jsonl"
+        if self.command is not None:
+            return f"sink {self.name}: runs {self.command[0]}"
         where = f"{self.parquet}" if self.console is None else f"standard output, {CONSOLES[self.console]}"
         return f"sink {self.name}: {where}"
 
@@ -137,6 +143,16 @@ def _address(value: Any) -> Address | None:
         return parse_address(value) if isinstance(value, str) else None
     except PeerError:
         return None
+
+
+def read_command(value: Any) -> tuple[str, ...]:
+    """A program and its arguments, which no shell reads."""
+    texts = isinstance(value, list) and all(isinstance(each, str) and "\0" not in each for each in value)
+    if not (texts and value and value[0].startswith("/")):
+        raise ValueError(
+            'a list of a program\'s absolute path and its arguments, like ["/usr/local/bin/notify", "-v"]'
+        )
+    return tuple(value)
 
 
 def read_cores(value: Any) -> float:

@@ -165,7 +165,7 @@ class SinkWorld(World):
 class Mesh:
     """`nodes` agents that have found each other, in a loop of its own thread; every one has a control socket. lake: where web1
     keeps the sink "lake"; lakes: others that it has; streams: its sinks on standard output, in JSON lines; brokers: its sinks at
-    MQTT brokers; hooks: its webhooks."""
+    MQTT brokers; hooks: its webhooks; others: sinks of other kinds."""
 
     def __init__(
         self,
@@ -178,13 +178,17 @@ class Mesh:
         streams: tuple[str, ...] = (),
         brokers: Mapping[str, Broker] = MappingProxyType({}),
         hooks: Mapping[str, Hook] = MappingProxyType({}),
+        others: Sequence[SinkSection] = (),
         parameters: Parameters | None = None,
     ) -> None:
         self.world = SinkWorld(seed, parameters or Parameters())
         self._lakes = ({"lake": lake} if lake else {}) | dict(lakes)
-        self._streams, self._brokers, self._hooks = streams, brokers, hooks
-        self.world.serving = ("web1",) if self._lakes or streams or brokers or hooks else ()
-        self.world.lakes, self.world.streams = tuple(self._lakes), (*streams, *brokers, *hooks)
+        self._streams, self._brokers, self._hooks, self._others = streams, brokers, hooks, others
+        self.world.serving = ("web1",) if self._lakes or streams or brokers or hooks or others else ()
+        self.world.lakes, self.world.streams = (
+            tuple(self._lakes),
+            (*streams, *brokers, *hooks, *(each.name for each in others)),
+        )
         self.sink: SinkHost | None = None
         self.hosts: list[Hosted] = []
         self._folder, self._nodes, self._seconds = folder, nodes, seconds
@@ -294,6 +298,7 @@ class Mesh:
             sections += [SinkSection(name, console="json") for name in self._streams]
             sections += [SinkSection(name, mqtt=broker) for name, broker in self._brokers.items()]
             sections += [SinkSection(name, webhook=hook) for name, hook in self._hooks.items()]
+            sections += self._others
             records = {key: Readable(known) for key, known in host.actor.disk.records.items()}
             if self.sink is not None:  # of a life that was killed: its connections end too
                 self._killed = asyncio.get_running_loop().create_task(self.sink._outlets.close())

@@ -29,7 +29,6 @@ from elf.jobmaster.directory.job_spec import JobSpec
 from elf.jobmaster.log.schedule import plan_of
 from elf.sinks.console.jsonlines import window_object
 from elf.sinks.delivery.contract import Carrier, DeliveryError, RefusedError, WindowMessage
-from elf.sinks.delivery.mqtt import MqttCarrier
 from elf.srt.messages.effects import Effect, Write
 from elf.srt.messages.ids import JobId, NodeId
 from elf.srt.messages.messages import NO_BALLOT
@@ -111,13 +110,24 @@ class Outlets:
 
 
 def _carrier(section: SinkSection, agent: str) -> Carrier | None:
-    """None for a sink that is no receiver of messages. Raises UsageError where a library is missing."""
+    """None for a sink that is no receiver of messages. Raises UsageError where a library is missing. An agent imports only the kinds
+    that it has."""
     if section.mqtt is not None:
+        from elf.sinks.delivery.mqtt import MqttCarrier
+
         return MqttCarrier(section.mqtt, agent, section.name)
     if section.webhook is not None:
         from elf.sinks.delivery.webhook import WebhookCarrier
 
         return WebhookCarrier(section.webhook)
+    if section.jsonl is not None:
+        from elf.sinks.delivery.jsonl import JsonlCarrier
+
+        return JsonlCarrier(section.jsonl)
+    if section.command is not None:
+        from elf.sinks.delivery.command import CommandCarrier
+
+        return CommandCarrier(section.command)
     return None
 
 

@@ -44,8 +44,8 @@ name = "access"
 path = "access.log"
 """
 KINDS = (
-    ':19: [sink] name: expected one of parquet = "FOLDER", console = "json", mqtt = "mqtt://HOST" and '
-    'webhook = "https://HOST/PATH", found '
+    ':19: [sink] name: expected one of parquet = "FOLDER", console = "json", mqtt = "mqtt://HOST", '
+    'webhook = "https://HOST/PATH", jsonl = "FOLDER", exec = ["/PROGRAM"], found '
 )
 BROKER = "mqtt://HOST:PORT or mqtts://HOST:PORT (with TLS), without a user: credentials names a file for it"
 LOOPBACK = """\
@@ -206,6 +206,14 @@ def test_every_field_of_parameters_has_a_key_of_its_own() -> None:
             'mqtt = "mqtts://b"\ncert = "x"',
             ":21: [sink] cert: expected cert and key",
         ),
+        *(
+            (
+                'parquet = "/srv/lake"',
+                f"exec = {command}",
+                ":20: [sink] exec: expected a list of a program's absolute path and its arguments",
+            )
+            for command in ('"/bin/true"', "[]", '["true"]', '["/bin/true", 1]')
+        ),
         ("[[sink]]", '[[sink]]\ncredentials = "x"', ":19: [sink] credentials: is about a broker"),
         (
             "[[sink]]",
@@ -344,3 +352,19 @@ def test_an_endpoint_and_its_files() -> None:
     secret = Path("/etc/elf/secrets/hook")
     assert sink.webhook == Hook("h", 444, True, "/T0/KEY", secret=secret, is_private=True)
     assert (str(sink), sink.takes_rows) == ("sink lake: webhook at https://h:444", True)
+
+
+def test_files_of_lines_and_a_command() -> None:
+    text = TEXT.replace(
+        'parquet = "/srv/lake"', 'jsonl = "windows"\n\n[[sink]]\nname = "c"\nexec = ["/bin/c", "$x"]'
+    )
+    mesh = read(text).mesh
+    assert mesh is not None
+    files, command = mesh.sinks
+    assert (files.jsonl, command.command) == (Path("/etc/elf/windows"), ("/bin/c", "$x"))
+    assert [str(each) for each in mesh.sinks] == [
+        "sink lake: /etc/elf/windows/JOB.DAY.jsonl",
+        "sink c: runs /bin/c",
+    ]
+    assert files.takes_rows
+    assert command.takes_rows

@@ -11,12 +11,14 @@ from typing import Any
 import pytest
 from standardwebhooks import Webhook
 
+from elf.agent.config.specs import SinkSection
 from elf.jobmaster.delivery.dispatch import Dispatch
 from elf.sinks.lake.layout import ledger
 from elf.sinks.spec import Broker, Hook
 from elf.srt.messages.ids import job_id
 from elf.srt.messages.parameters import Parameters
 from elf.typer_cli import main
+from tests.rigs.agents.mesh_rig import wait_until
 from tests.rigs.hosted import SECOND, Mesh
 from tests.sinks.endpoint import HANG_UP, Endpoint, endpoint_in_thread
 from tests.sinks.mosquitto import PATIENCE_S, Mosquitto, mosquitto, subscribed
@@ -225,3 +227,32 @@ def test_a_killed_agent_repeats_to_a_webhook_with_the_same_id(hooked: Mesh, endp
     assert Webhook(SECRET).verify(again.body, again.headers) == Webhook(SECRET).verify(
         sent.body, sent.headers
     )
+
+
+def test_files_and_a_command_get_each_final_window(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both from one agent; the command fails at first."""
+    monkeypatch.setattr(Dispatch, "pause_us", 20_000)
+    program = tmp_path / "program"
+    seen = tmp_path / "seen"
+    program.write_text(f"#!/bin/sh\nmkdir {seen} 2> /dev/null && exit 1\ncat > {seen}/$ELF_ID\n")
+    program.chmod(0o755)
+    sections = [
+        SinkSection("files", jsonl=tmp_path / "lines"),
+        SinkSection("notify", command=(str(program),)),
+    ]
+    parameters = Parameters(seat_retry_us=100_000, seat_retry_us_max=SECOND)
+    with Mesh(tmp_path, nodes=3, lake=tmp_path / "lake", others=sections, parameters=parameters) as mesh:
+        start(mesh, "hits", "files", "notify")
+        wait_until(
+            lambda: seen.is_dir() and len(list(seen.iterdir())) >= 4, "the command did not get four windows"
+        )
+        told = [json.loads(each.read_bytes()) for each in seen.iterdir() if each.stat().st_size]
+        (file,) = (tmp_path / "lines").iterdir()
+        written = [json.loads(line) for line in file.read_bytes().splitlines()]
+        for found in [*told, *written]:
+            check_exact(mesh, found)
+        states = {state.name: state for state in mesh.sink.delivering(0)} if mesh.sink is not None else {}
+    assert file.name.startswith("hits.")
+    assert (states["notify"].refusals, states["files"].refusals) == (1, 0)
+    starts = [found["_elf"]["window"]["start"] for found in written]
+    assert (starts, len(starts) >= 4) == (sorted(set(starts)), True)
