@@ -1,8 +1,8 @@
 """The demo's play: three web servers with visitors, an agent beside each, a job that changes, a master that dies, and a report.
 
-visitors -> web servers -> access logs -> agents -> master of each job -> windows on the console, lake -> Spark report
-                               |                                                                               |
-                               +------------- one pass over all lines (oracle) --------------------------------+---- equal?
+visitors -> web servers -> access logs -> agents -> master of each job -> windows on the console, webhook, lake -> Spark report
+                               |                                                               |                  |
+                               +------------- one pass over all lines (oracle) ----------------+------------------+---- equal?
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import Any
 from elf.agent.demo import load, server, site
 from elf.agent.demo.load import Sent
 from elf.agent.demo.oracle import Cell, Meaning, Stretch, Totals, compare, count_logs
+from elf.agent.demo.receiver import Receiver
 from elf.agent.demo.server import Server
 from elf.agent.demo.site import Visit
 from elf.agent.demo.team import Team
@@ -64,38 +65,51 @@ FROM traffic GROUP BY _version, window_start, status
 def demo_command(folder: Path, seconds: int, seed: int) -> int:
     """Play it all. Returns 0 when the lake's rows equal the logs', else 1."""
     folder = folder.absolute()
-    logs, stretches = collect(folder, seconds, seed)
+    logs, stretches, received = collect(folder, seconds, seed)
     counted = count_logs(logs, stretches, WINDOW_US)
     page = folder / "report.html"
     announce(f"the Spark report of {folder / 'lake'}")
     stored = report(folder / "lake", page)
     announce(f"the report as a page, to open in a browser: {page}")
-    return compare(counted, stored, stretches, announce)
+    return compare(counted, stored, stretches, announce) or check_hook(counted, received)
 
 
-def collect(folder: Path, seconds: int, seed: int) -> tuple[list[Path], list[Stretch]]:
-    """Serve, visit, follow, change, kill and rotate; returns the logs that were written, and the versions of traffic."""
+def check_hook(counted: Totals, received: Totals) -> int:
+    """Print whether the webhook's windows are the logs'. Returns the exit code."""
+    windows = len({(version, start) for version, start, _ in received})
+    verdict = "all equal" if received == counted else "they DIFFER from the logs"
+    announce(f"webhook: {len(received)} rows in {windows} windows, each signed: {verdict}")
+    return int(received != counted)
+
+
+def collect(folder: Path, seconds: int, seed: int) -> tuple[list[Path], list[Stretch], Totals]:
+    """Serve, visit, follow, change, kill and rotate; returns the logs that were written, the versions of traffic, and what the
+    webhook received of it."""
     clean(folder)
     site.build(folder / "site")
-    with web_servers(folder) as webs:
+    receiver = Receiver(folder)
+    with receiver.at_work(), web_servers(folder) as webs:
         for web in webs:
             announce(f"{web.name} on 127.0.0.1:{web.port} writes {web.log}")
-        team = Team(folder, webs)
+        team = Team(folder, webs, receiver)
         with team.at_work():
             announce(f"{HOSTS} agents follow them, with keys of {team.keys}; no agent is special")
-            team.start_job("traffic", TRAFFIC, f"{LATENESS_S}s", "--param", f"least={LEAST}")
+            announce(f"the windows of traffic go to the lake, and to the webhook of {team.agents[1].name}")
+            team.start_job(
+                "traffic", TRAFFIC, f"{LATENESS_S}s", "--sink", "hook", "--param", f"least={LEAST}"
+            )
             team.start_job("paths", PATHS, f"{LATENESS_S}s")
-            play = Play(team, webs, seconds)
+            play = Play(team, webs, receiver, seconds)
             play.run(seed)
             stretches = play.stretches()
-    return play.logs(), stretches
+    return play.logs(), stretches, receiver.totals()
 
 
 class Play:
     """The events while visitors come."""
 
-    def __init__(self, team: Team, webs: Sequence[Server], seconds: int) -> None:
-        self.team, self.webs, self.seconds = team, webs, seconds
+    def __init__(self, team: Team, webs: Sequence[Server], receiver: Receiver, seconds: int) -> None:
+        self.team, self.webs, self.receiver, self.seconds = team, webs, receiver, seconds
         self.rotated: list[Path] = []
         self.master = team.master("traffic")
         self.witness = next(agent for agent in team.agents if agent is not self.master)
@@ -194,7 +208,8 @@ class Play:
         return [*self.rotated, *(web.log for web in self.webs)]
 
     def _wait_for_lake(self) -> None:
-        """Return when the lake holds each window of both jobs that has lines. Raises `PeerError`.
+        """Return when the lake holds each window of both jobs that has lines, and the webhook those of traffic. Raises
+        `PeerError`.
 
         A change may leave one version a part of a window without lines: nothing is stored of it.
         """
@@ -203,14 +218,19 @@ class Play:
         until = time.monotonic() + LAKE_S_MAX
         for job, stretches in (("traffic", self.stretches()), ("paths", paths)):
             wanted = {(version, start) for version, start, _ in count_logs(self.logs(), stretches, WINDOW_US)}
-            while missing := wanted - layout.ledger(self.team.folder / "lake", job).keys():
+            while missing := wanted - self._arrived(job):
                 for agent in self.team.agents:
                     agent.check()
                 if time.monotonic() > until:
                     raise PeerError(
-                        f"{job}: {len(missing)} of {len(wanted)} windows are not in the lake; see the agent.log of each agent"
+                        f"{job}: {len(missing)} of {len(wanted)} windows did not arrive; see the agent.log of each agent"
                     )
                 time.sleep(0.1)
+
+    def _arrived(self, job: str) -> set[tuple[str, int]]:
+        """(version, start) of each window of a job that is where it goes."""
+        stored = set(layout.ledger(self.team.folder / "lake", job))
+        return stored & self.receiver.windows() if job == "traffic" else stored
 
 
 @contextmanager
@@ -229,6 +249,7 @@ def web_servers(folder: Path) -> Iterator[list[Server]]:
 def clean(folder: Path) -> None:
     """Remove only what an earlier play left in `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
+    (folder / "webhook.secret").unlink(missing_ok=True)
     for name in ("lake", "keys", "site", *(f"web{number}" for number in range(1, HOSTS + 1))):
         shutil.rmtree(folder / name, ignore_errors=True)
 

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from elf.agent.demo.receiver import Receiver
 from elf.agent.demo.server import Server, free_port
 from elf.errors import PeerError
 
@@ -45,6 +46,15 @@ SINK = """
 [[sink]]
 name = "lake"
 parquet = "../lake"
+"""
+
+
+HOOK = """
+[[sink]]
+name = "hook"
+webhook = "{url}"
+secret = "{secret}"
+private = true
 """
 
 
@@ -127,7 +137,8 @@ class Agent:
 class Team:
     """The agents, and the operator's view of them."""
 
-    def __init__(self, folder: Path, webs: Sequence[Server]) -> None:
+    def __init__(self, folder: Path, webs: Sequence[Server], receiver: Receiver) -> None:
+        """receiver: of the second agent's webhook."""
         self.folder, self.keys = folder, folder / "keys"
         self.agents = [Agent(web.log.parent.parent.name, web.log.parent.parent) for web in webs]
         seeds = self._issue()
@@ -135,7 +146,8 @@ class Team:
             text = CONFIGURATION.format(
                 name=agent.name, port=agent.port, seeds=json.dumps(seeds[:2]), format=json.dumps(web.format)
             )
-            (agent.folder / "elf.toml").write_text(text + (SINK if number == 0 else ""), encoding="utf-8")
+            sinks = {0: SINK, 1: HOOK.format(url=receiver.url, secret=receiver.secret)}
+            (agent.folder / "elf.toml").write_text(text + sinks.get(number, ""), encoding="utf-8")
 
     def _issue(self) -> list[str]:
         """Make the authority and the keys of all agents and the operator. Returns the agents' seed lines."""

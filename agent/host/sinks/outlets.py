@@ -110,8 +110,8 @@ class Outlets:
 
 
 def _carrier(section: SinkSection, agent: str) -> Carrier | None:
-    """None for a sink that is no receiver of messages. Raises UsageError where a library is missing. An agent imports only the kinds
-    that it has."""
+    """None for a sink that is no receiver of messages. Raises UsageError where a library is missing. An agent imports only the
+    kinds that it has."""
     if section.mqtt is not None:
         from elf.sinks.delivery.mqtt import MqttCarrier
 

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from elf.agent.commands.parse import read
 from elf.agent.demo import play, server, site, team
 from elf.agent.demo.load import Sent, request, send
 from elf.agent.demo.oracle import Meaning, Stretch, compare, count_logs
 from elf.agent.demo.origin import Origin, Request, quoted, read_request
+from elf.agent.demo.receiver import Receiver
+from elf.sinks.delivery.contract import DeliveryError, WindowMessage
+from elf.sinks.delivery.webhook import WebhookCarrier
+from elf.sinks.spec import parse_hook
 
 
 @pytest.fixture(scope="module")
@@ -218,3 +224,44 @@ def test_the_jobs_ask_for_windows_of_the_demos_width(sql: str) -> None:
     plan = compile_query(sql, {"access": column_types(resolve(site.LOG_FORMAT))}, values)
     assert plan.window is not None
     assert plan.window.size_us == play.WINDOW_S * 1_000_000
+
+
+def test_the_receiver_keeps_the_newest_revision_of_what_is_signed(tmp_path: Path) -> None:
+    """Sent as an agent sends it."""
+    receiver = Receiver(tmp_path)
+    at = 1_795_486_000_000_000
+
+    def message(n: int, hits: int) -> WindowMessage:
+        about = {"version": "v1", "window": {"start": "2026-11-24T02:06:40Z"}, "revision": [1, "a", n]}
+        rows = [{"status": 200, "hits": hits, "bytes": 7, "large": 1}]
+        body = json.dumps({"_elf": about, "rows": rows}).encode()
+        return WindowMessage(f"id{n}", "traffic", "v1", "final", f"1.a.{n}", "f", body, True, 60)
+
+    async def deliver(secret: Path, *messages: WindowMessage) -> None:
+        carrier = WebhookCarrier(replace(parse_hook(receiver.url), secret=secret, is_private=True))
+        await carrier.connect()
+        for each in messages:
+            await carrier.deliver(each)
+        await carrier.close()
+
+    other = tmp_path / "other.secret"
+    other.touch(0o600)
+    other.write_text("whsec_" + "A" * 32)
+    with receiver.at_work():
+        asyncio.run(deliver(receiver.secret, message(2, 5), message(1, 4), message(2, 5)))
+        assert receiver.windows() == {("v1", at)}
+        assert receiver.totals() == {("v1", at, 200): (5, 7, 1)}
+        with pytest.raises(DeliveryError, match="401 Unauthorized"):
+            asyncio.run(deliver(other, message(3, 6)))
+    assert (receiver.unsigned, receiver.totals()) == (1, {("v1", at, 200): (5, 7, 1)})
+
+
+def test_what_the_webhook_received_is_compared_too(capsys: pytest.CaptureFixture[str]) -> None:
+    counted = {("one", 0, 200): (1, 2, 1), ("one", 5, 404): (3, 4, 0)}
+    assert play.check_hook(counted, dict(counted)) == 0
+    assert play.check_hook(counted, counted | {("one", 5, 404): (3, 4, 1)}) == 1
+    said = capsys.readouterr().out.splitlines()
+    assert said == [
+        "» webhook: 2 rows in 2 windows, each signed: all equal",
+        "» webhook: 2 rows in 2 windows, each signed: they DIFFER from the logs",
+    ]
