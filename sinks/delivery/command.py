@@ -59,15 +59,13 @@ class CommandCarrier:
 
     async def _run(self, message: WindowMessage) -> tuple[int, str]:
         """The exit code, and what it said. Raises OSError, TimeoutError."""
-        process = await asyncio.create_subprocess_exec(
-            *self._argv,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.PIPE,
-            env=_environment(message),
-            cwd="/",
-            start_new_session=True,
-        )
+        # A start that is cancelled halfway never ends in asyncio, and would leave the process: so it is always waited for.
+        starting = asyncio.ensure_future(self._started(message))
+        try:
+            process = await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            await _kill(await starting)
+            raise
         try:
             for kind, most in LIMITS:
                 with suppress(OSError, ValueError):  # it has ended, or the host's limit is lower
@@ -77,9 +75,25 @@ class CommandCarrier:
             )
             return await process.wait(), said
         finally:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)  # also what it started and left behind
-            await process.wait()
+            await _kill(process)
+
+    async def _started(self, message: WindowMessage) -> asyncio.subprocess.Process:
+        return await asyncio.create_subprocess_exec(
+            *self._argv,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+            env=_environment(message),
+            cwd="/",
+            start_new_session=True,
+        )
+
+
+async def _kill(process: asyncio.subprocess.Process) -> None:
+    """Also what it started and left behind."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    await process.wait()
 
 
 async def _feed(process: asyncio.subprocess.Process, body: bytes) -> None:

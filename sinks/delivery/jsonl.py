@@ -33,7 +33,8 @@ class JsonlCarrier:
 
     def __init__(self, folder: Path, day: Callable[[], str] = _today) -> None:
         self._folder, self._day = folder, day
-        self._turn = Lock()
+        self._turn = asyncio.Lock()  # in the order of the calls
+        self._writes = Lock()  # also while a thread ends whose `deliver` was cancelled
 
     async def connect(self) -> None:
         try:
@@ -42,10 +43,11 @@ class JsonlCarrier:
             raise _failure(error) from None
 
     async def deliver(self, message: WindowMessage) -> None:
-        try:
-            await asyncio.get_running_loop().run_in_executor(None, self._append, message)
-        except OSError as error:
-            raise _failure(error) from None
+        async with self._turn:
+            try:
+                await asyncio.get_running_loop().run_in_executor(None, self._append, message)
+            except OSError as error:
+                raise _failure(error) from None
 
     async def gone(self) -> None:
         await asyncio.Event().wait()
@@ -57,7 +59,7 @@ class JsonlCarrier:
         """Raises OSError. A line break in a window separates rows: JSON escapes those in values."""
         line = message.body.replace(b"\n", b"") + b"\n"
         path = self._folder / f"{quote(message.job, safe='')}.{self._day()}.jsonl"
-        with self._turn, _opened(path) as file:
+        with self._writes, _opened(path) as file:
             size = os.fstat(file).st_size
             whole = _whole_lines(file, size)
             if whole < size:
