@@ -48,19 +48,19 @@ def beyond(agent: Agent) -> float:
     """MiB that the process had at most, beyond the bare one; what it reports is soon what the kernel reports."""
     wait_until(lambda: is_true(agent), "it reports other memory than the kernel does")
     reported = member(agent)
-    assert reported.memory is not None
-    assert reported.memory_bytes is not None
     assert reported.memory_bare is not None
-    assert sum(reported.memory.values()) >= reported.memory_bytes - MIB
     return (peak_bytes(agent) - reported.memory_bare) / MIB
 
 
 def is_true(agent: Agent) -> bool:
-    """Whether the memory that it reports is what the kernel reports a moment later: both move while it works."""
+    """Whether the memory that it reports is what the kernel reports a moment later, and all of it has owners: these are counted
+    at the report, the whole up to a second before, and both move while it works."""
     reported = member(agent)
+    assert reported.memory is not None
     assert reported.memory_bare is not None
     assert reported.memory_bytes is not None
-    return abs(reported.memory_bare + reported.memory_bytes - agent.memory_bytes()) < TOLERANCE
+    is_owned = sum(reported.memory.values()) >= reported.memory_bytes - MIB
+    return is_owned and abs(reported.memory_bare + reported.memory_bytes - agent.memory_bytes()) < TOLERANCE
 
 
 def flood(agent: Agent, paths: int, rng: random.Random) -> None:
