@@ -164,7 +164,7 @@ class Tree:
         """Move rows from the root into the nodes."""
         top = self._top or Leaf()
         if isinstance(top, Inner):  # the root's buffer is the top's
-            self._distribute(top, read)
+            self._distribute(LOWEST, top, read)
             self._set_top(self._split_inner(LOWEST, top))
         else:
             self._move(read, None, top)
@@ -191,10 +191,11 @@ class Tree:
             return [(low, node)]
         return self._empty(low, node) if isinstance(node, Inner) else self._split_leaf(low, node)
 
-    def _distribute(self, inner: Inner, read: Read) -> None:
-        """Move rows to the children whose ranges contain their keys."""
+    def _distribute(self, start: Bound, inner: Inner, read: Read) -> None:
+        """Move rows to the children whose ranges contain their keys. start: where the node's range begins: below its first child,
+        if it has got the range of a neighbour that was drained."""
         nodes: list[Ranged] = []
-        for i, (low, child) in enumerate(zip(inner.lows, inner.children, strict=True)):
+        for i, (low, child) in enumerate(zip([start, *inner.lows[1:]], inner.children, strict=True)):
             has_more = self._move(read, inner.high(i, None), child)
             nodes += self._fitted(low, child) if has_more else [(low, child)]
         inner.replace_all(nodes)
@@ -202,7 +203,7 @@ class Tree:
     def _empty(self, low: Bound, inner: Inner) -> list[Ranged]:
         """Distribute an inner node's buffer to its children."""
         with self._budget.scratch(2 * inner.raw_bytes):  # all of its rows may be for one child
-            self._distribute(inner, Merger((), self.ops, self._take(inner)).read)
+            self._distribute(low, inner, Merger((), self.ops, self._take(inner)).read)
         return self._split_inner(low, inner)
 
     def _split_inner(self, low: Bound, inner: Inner) -> list[Ranged]:

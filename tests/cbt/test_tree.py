@@ -288,3 +288,22 @@ def test_large_chunks_are_cut() -> None:
         assert len(chunks) > 1
         assert max(chunks) < 2 * CHUNK_BYTES
     assert tree.nbytes == 0
+
+
+def test_rows_that_come_late_for_a_drained_leaf_split_its_neighbour() -> None:
+    """The neighbour has the range of the leaf now, below where its own began."""
+    trees = TreeAgainstDict()
+    trees.start(cap=3_000, root=600, node=500, fanout=2)
+    none = (0, 0, 0, 0)
+    one, other = colliding_key(0), colliding_key(1)
+    trees.insert(
+        0, [[(0, b"", none)] * 6 + [(0, one, none), (1, one, none), (1, other, none), (2, b"", none)]]
+    )
+    late = [(0, b"", none)] * 3 + [(0, one, none), (1, b"", none)]
+    trees.insert(0, [late, [(pane, b"", none) for pane in (0, 1, 2)]])
+    trees.drain_a_little(0, None, None)
+    trees.drain_a_little(0, None, None)
+    keys = [*[b""] * 4, b"\0", b"\0\0", one, other]
+    trees.insert(0, [[*((0, key, none) for key in keys), (1, b"", none), (-1, b"", none)]])
+    trees.sound()
+    trees.flush(0, None, None)
