@@ -180,10 +180,16 @@ def test_each_version_of_a_job_that_changes_counts_its_own_lines(tmp_path: Path)
         START_S: {(404,): Count(1, 0)}
     }
     (again,) = versions([steps[0] | {"asked_us": first_us + 9_000_000}], {"web2": int(first_ms) + 8_000})
-    assert again.unread == (("web2", first_ms),), "nobody can read its lines again"
+    assert again.unread == (("web2", first_ms, float("inf")),), "nobody can read its lines again"
     assert not truth.windows(again)[START_S].is_exact
     (before,) = versions([steps[0] | {"asked_us": first_us}], {"web2": int(first_ms) + 8_000})
     assert before.unread == ()
+    asked = [steps[0] | {"asked_us": first_us + 9_000_000}]
+    (twin,) = versions(asked, twins=[("web2", first_ms + 8_000, first_ms + 20_000)])
+    assert twin.unread == (("web2", first_ms, first_ms + 9_000),), "what held its key has none of its lines"
+    assert not truth.windows(twin)[START_S].is_exact
+    (alone,) = versions(asked, twins=[("web2", first_ms + 9_500, first_ms + 20_000)])
+    assert alone.unread == ()
     judge = Judge(truth, Verdict())
     latest = {START_S: said({(404,): Count(1, 0)})}
     judge.nothing_else(latest, b)

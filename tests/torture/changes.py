@@ -97,11 +97,11 @@ def history(agent: Agent) -> list[dict[str, Any]]:
     return steps
 
 
-def _unread(
+def _unread_of_gone(
     steps: Sequence[Mapping[str, Any]], doubtful_ms: Mapping[str, int]
-) -> tuple[tuple[str, float], ...]:
-    """From when on lines of agents that were taken out may be missing: from the first line of a change that came after, or so
-    shortly before that its lines may not have been read again by then. Also of one that was superseded: the next one reads on."""
+) -> tuple[tuple[str, float, float], ...]:
+    """When lines of agents that were taken out may be missing: from the first line of a change that came after, or so shortly
+    before that its lines may not have been read again by then. Also of one that was superseded: the next one reads on."""
     found = {
         agent: [
             step["from_us"] / 1_000
@@ -110,13 +110,30 @@ def _unread(
         ]
         for agent, since_ms in doubtful_ms.items()
     }
-    return tuple((agent, min(times)) for agent, times in found.items() if times)
+    return tuple((agent, min(times), float("inf")) for agent, times in found.items() if times)
 
 
-def versions(steps: Sequence[Mapping[str, Any]], doubtful_ms: Mapping[str, int] = NOBODY) -> list[Job]:
+def _unread_by_twins(
+    steps: Sequence[Mapping[str, Any]], twins: Sequence[tuple[str, float, float]]
+) -> tuple[tuple[str, float, float], ...]:
+    """When lines of agents may be missing because of a change that was asked for while a process with the agent's key and other
+    logs was in its place: that process has none of the lines that the change has read again."""
+    return tuple(
+        (agent, step["from_us"] / 1_000, step["asked_us"] / 1_000)
+        for agent, low_ms, high_ms in twins
+        for step in steps
+        if step["from_us"] is not None and low_ms <= (step.get("asked_us") or 0) / 1_000 < high_ms
+    )
+
+
+def versions(
+    steps: Sequence[Mapping[str, Any]],
+    doubtful_ms: Mapping[str, int] = NOBODY,
+    twins: Sequence[tuple[str, float, float]] = (),
+) -> list[Job]:
     """The job in each of its versions that are or were in force. doubtful_ms: agents that were taken out, and since when their
-    lines count or not."""
-    unread = _unread(steps, doubtful_ms)
+    lines count or not. twins: agents in whose place another process with their key was, and from and to when, in milliseconds."""
+    unread = _unread_of_gone(steps, doubtful_ms) + _unread_by_twins(steps, twins)
     held = [step for step in steps if step["state"] in ("in force", "replaced")]
     ends = [step["from_us"] / 1_000 for step in held[1:]] + [float("inf")]
     jobs: dict[str, Job] = {}

@@ -10,8 +10,8 @@ class Job:
     """keys: columns that group, of `agent`, `status` and `path`. limit: of rows by hits, then path. sinks: its lakes. only_pages:
     counts only answered pages. is_judged: False for a job that fails on purpose. least: if it changes, it counts statuses from
     this on. version, stretches: one of its versions, and the times [from, to) in milliseconds at which that is in force.
-    unread: agents that were taken out for good, and the time in milliseconds from which their lines may be missing, because a
-    change had lines read again that only they could read."""
+    unread: agents, and the times [from, to) in milliseconds in which their lines may be missing, because a change had lines read
+    again that only they could read, and they were taken out for good, or another process held their key."""
 
     name: str
     keys: tuple[str, ...]
@@ -26,14 +26,14 @@ class Job:
     least: int | None = None
     version: str = ""
     stretches: tuple[tuple[float, float], ...] = ()
-    unread: tuple[tuple[str, float], ...] = ()
+    unread: tuple[tuple[str, float, float], ...] = ()
 
     def is_in_force(self, at_ms: int) -> bool:
         return not self.stretches or any(low <= at_ms < high for low, high in self.stretches)
 
     def is_read(self, agent: str, at_ms: int) -> bool:
         """Whether a line of that agent and time must count."""
-        return not any(name == agent and at_ms >= from_ms for name, from_ms in self.unread)
+        return not any(name == agent and low <= at_ms < high for name, low, high in self.unread)
 
     def counts(self, status: int, path: str) -> bool:
         """Whether its query counts such a line."""

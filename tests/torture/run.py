@@ -172,6 +172,8 @@ class Run:
         if fault.kind == "twin" and fault.variant == "instead":
             # The process that holds its key has other logs: what the host's server logs meanwhile, nobody can know of.
             self._excuses.append(Excuse(event["at"] - AHEAD_S, event["until"]))
+            low_ms, high_ms = event["at"] * 1_000 - faults.DOUBTFUL_MS, event["until"] * 1_000
+            self.world.twins_ms.append((fault.host, low_ms, high_ms))
 
     # Recovery.
 
@@ -204,7 +206,8 @@ class Run:
         with suppress(RefusedError):
             steps = changes.history(self.world.well())
             (self.options.folder / "history.json").write_text(json.dumps(steps, indent=1) + "\n")
-            self._versions = changes.versions(steps, self.world.left_ms | self.world.doubtful_ms)
+            gone = self.world.left_ms | self.world.doubtful_ms
+            self._versions = changes.versions(steps, gone, self.world.twins_ms)
         found = [
             f"{lake.name}, {job.name} {job.version}: {lacks}"
             for lake in lakes

@@ -65,6 +65,8 @@ class World:
         self.gone: dict[str, str] = {}
         """Agents that left or were taken out for good, and how."""
         self.doubtful_ms: dict[str, int] = {}
+        self.twins_ms: list[tuple[str, float, float]] = []
+        """Agents in whose place another process with their key and other logs was, and from and to when."""
         self.left_ms: dict[str, int] = {}
         """Agents that left, and when."""
         self.servers: dict[str, Server] = {}
