@@ -48,6 +48,7 @@ from collections.abc import Callable, Iterable
 from enum import Enum
 
 from elf.agent.node.kept_bundles import MOVED, KeptBundles
+from elf.agent.node.log_clock import LogClock
 from elf.agent.node.reading_places import ReadingPlaces
 from elf.jobmaster.log.schedule import AFTER_ALL, number_of
 from elf.srt.messages import messages as m
@@ -98,6 +99,7 @@ class DeltaWorker:
         "_leaving",
         "_left_out_us",
         "_line_us",
+        "_log_clock",
         "_me",
         "_p",
         "_places",
@@ -108,7 +110,6 @@ class DeltaWorker:
         "_reading",
         "_request",
         "_room",
-        "_set_back",
         "_since_us",
         "_unread",
         "_watermark",
@@ -153,7 +154,7 @@ class DeltaWorker:
         self.until_us: m.Micros = 0
         self._unread = False  # none of its last lines could be read
         self._clock = 0
-        self._set_back = 0, 0  # the last step back of the clock: from, to
+        self._log_clock = LogClock(parameters.lagging_us + parameters.idle_grace_us, parameters.lagging_us)
         self._cut_at: int | None = None
         self._ask_at: int | None = None
         self._attempts = 0
@@ -206,8 +207,8 @@ class DeltaWorker:
             text = f"lines of {files} are lost; the windows that lack them count this agent as missing"
             effects.append(Notice("gap", text, self._me))
         patience_us = self._p.lagging_us + self._p.idle_grace_us
-        shown, then = self._set_back
-        self._places.move(cut.spans, max(now, shown) if now - then < patience_us else now)
+        self._log_clock.read(cut.newest, now)
+        self._places.move(cut.spans, self._log_clock.latest(now))
         if lane == 0:
             self._line_us = now if has_lines(cut.spans) else self._line_us
             self._watermark = cut.watermark_us
@@ -385,7 +386,7 @@ class DeltaWorker:
         """Where a loss is reported before the watermark has passed the lost lines, mark each bundle with GAP until the watermark
         has. Also mark a bundle whose watermark advanced while no line could be parsed."""
         is_open = any(not self._places.at[slot].closed for slot in cut.gaps)
-        lost_until = max(self._places.lost_until(covered), now if is_open else 0)
+        lost_until = max(self._places.lost_until(covered), self._log_clock.latest(now) if is_open else 0)
         if lost_until > self._watermark:
             self._gap_until = max(self._gap_until, lost_until)
         if self._promised < self._gap_until or cut.is_blind:
@@ -585,7 +586,7 @@ class DeltaWorker:
             self._heard_at -= behind
             self._line_us -= behind
             self._forgot_at -= behind
-            self._set_back = self._clock, now
+            self._log_clock.set_back(self._clock, now)
         self._clock = now
 
     def check(self) -> None:

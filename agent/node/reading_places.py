@@ -134,7 +134,7 @@ class ReadingPlaces:
         self.withheld = {
             slot
             for slot in self.withheld
-            if watermark < self.lost[slot] and 0 <= now - self.lost[slot] < patience_us
+            if watermark < self.lost[slot] and abs(now - self.lost[slot]) < patience_us
         }
         return bool(self.withheld)
 
