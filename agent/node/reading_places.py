@@ -179,9 +179,9 @@ class ReadingPlaces:
         return position is None or not (position.closed or position.offset >= end)
 
     def is_past(self, slot: Slot, position: Position) -> bool:
-        """Whether a position is past what this worker has read."""
+        """Whether a position is past what this worker has read, and the log waits for more of the file or for its end."""
         at = self.at.get(slot)
-        return at is not None and not at.closed and position.offset > at.offset
+        return at is not None and position.offset > at.offset and not (at.closed and position.closed)
 
     def check(self) -> None:
         """Raise AssertionError unless the invariants hold. O(files)."""

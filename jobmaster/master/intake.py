@@ -4,6 +4,7 @@
 |---|---|
 | all at the committed positions | ACCEPT is proposed; COMMIT when it is in the log |
 | all behind | dropped; COMMIT again, when all entries proposed so far are in the log |
+| all behind, and it closes a file that is open further on | SPLIT with the committed positions |
 | some ahead, none behind | parked, until positions move; SPLIT after `park_us`, or when there is no room |
 | mixed, or straddling a position | SPLIT with the committed positions of workers that are not only ahead; others resend alone |
 
@@ -32,7 +33,18 @@ from elf.jobmaster.master.proposals import Proposals
 from elf.jobmaster.master.roster import Roster
 from elf.srt.messages.effects import Effect, Notice, Post, Send
 from elf.srt.messages.ids import NodeId, short
-from elf.srt.messages.messages import FIRST, Ballot, Bundle, BundleId, Commit, Position, Slot, Span, Split
+from elf.srt.messages.messages import (
+    CLOSED,
+    FIRST,
+    Ballot,
+    Bundle,
+    BundleId,
+    Commit,
+    Position,
+    Slot,
+    Span,
+    Split,
+)
 from elf.srt.messages.parameters import Parameters
 from elf.srt.messages.partial import Parts
 from elf.srt.messages.sizes import bundle_bytes
@@ -74,7 +86,9 @@ class Intake:
         fit = self.ahead.judge(bundle.contributions)
         if fit in (Fit.BEHIND, Fit.MIXED) and not bundle.again:
             self._send_positions(bundle, now)
-        if fit is Fit.BEHIND:
+        if fit is Fit.BEHIND and (early := self._closed_early(bundle)):
+            self._split(child, bundle, early)
+        elif fit is Fit.BEHIND:
             self.log.when_committed(self._commit, child, bundle.id)
         elif fit is Fit.MIXED:
             self._split(child, bundle, self._misplaced(bundle))
@@ -96,6 +110,18 @@ class Intake:
         waiting = {slot for slot in misfits if self._is_ahead(slot, spans[slot])}
         misplaced = {slot[0] for slot in misfits if slot not in waiting}
         return [slot for slot in misfits if slot[0] in misplaced]
+
+    def _closed_early(self, bundle: Bundle) -> list[Slot]:
+        """Files that the bundle closes before the position at which they are open. Their worker closed them for another log, as
+        on the smaller side of a partition; if that counted as done, this log would never learn that their ends are lost."""
+        return [
+            slot
+            for slot, (_, end, flags) in bundle.contributions.items()
+            if flags & CLOSED
+            and (at := self.ahead.position(slot)) is not None
+            and end < at.offset
+            and not at.closed
+        ]
 
     def _is_ahead(self, slot: Slot, span: Span) -> bool:
         """Whether the span is ahead of the position of a known file."""

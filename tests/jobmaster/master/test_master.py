@@ -42,6 +42,19 @@ def again_version(rig: Rig) -> str:
     return rig.state.schedule[-1].version
 
 
+@pytest.mark.parametrize("end", [0, 50])
+def test_rule_4_a_file_that_is_closed_before_its_position_is_no_repetition(end: int) -> None:
+    rig = opened()
+    early = rig.bundle({file(A): (0, end, FIRST | CLOSED | GAP)})
+    (split,) = rig.splits()
+    assert (split.id, split.positions) == (early.id, ((file(A), Position(100)),))
+    assert rig.committed() == []
+    last = rig.bundle({file(A): (100, 100, CLOSED | GAP)})
+    assert rig.committed() == [last.id]
+    again = rig.bundle({file(A): (0, end, FIRST | CLOSED | GAP)})
+    assert rig.committed() == [again.id], "it is closed by now"
+
+
 def test_rule_4_an_idle_file_does_not_hold_a_repeated_bundle() -> None:
     rig = opened()
     idle = {file(B): (100, 100, 0)}
