@@ -187,7 +187,8 @@ class Run(Mesh):
             return f"job {spec.name} has ended, and no log had its end"
         log, ended_us = self._ends[spec.id]
         # A master that finds no log begins one in which the line is where the operator asked for it.
-        asked_us = min(last.line_us, log.schedule[-1].from_us) - max(0, *self.scenario.skews)
+        ahead_us = sum(max(0, each.by_us) for each in self.scenario.faults if isinstance(each, s.Step))
+        asked_us = min(last.line_us, log.schedule[-1].from_us) - max(0, *self.scenario.skews) - ahead_us
         if EPOCH_US + ended_us >= asked_us + newest.lateness_us + newest.keep_us:
             return ""  # it did not wait any longer
         wrong = (self.oracle.unfinished_at_end(log, ended_us, sink) for sink in self.sinks)

@@ -343,15 +343,15 @@ class Oracle:
 
     def unfinished_at_end(self, log: Log, now_us: int, sink: NodeId = b"") -> str:
         """Rule Stop*: the first window up to the end of a job that has ended, with lines in time, which is not final in that sink
-        with all of them and all agents; "" if there is none. log: when the job ended, at `now_us`; its last version is the
-        end."""
+        with all of them and all agents, or "". log: when the job ended, at `now_us`; its last version is the end."""
         first_us = log.schedule[0].from_us
         for stretch in log.schedule[:-1]:
             for start in (each for each in self._starts(stretch) if each >= first_us):
                 parts = _within(log.schedule, stretch.version, start, start + stretch.size_us)
                 key = (sink, log.job, stretch.version, start)
-                is_here = log.is_for(sink, stretch.version, start) and key not in self.forgotten
-                if not parts or not is_here or log.is_past(stretch.version, start):
+                # A version that the log no longer retains is past: is_for does not know it.
+                is_past = log.is_past(stretch.version, start) or key in self.forgotten
+                if not parts or is_past or not log.is_for(sink, stretch.version, start):
                     continue
                 low, high = parts[0][0], parts[-1][1]
                 least: Groups = {}
