@@ -7,7 +7,7 @@ from functools import partial
 
 import msgspec
 
-from elf.agent.simulator.checks.oracle import ALWAYS, Server
+from elf.agent.simulator.checks.servers import ALWAYS, Server
 from elf.agent.simulator.mesh import Mesh
 from elf.agent.simulator.scenario import scenario as s
 from elf.agent.simulator.world.disk import Disk

@@ -6,7 +6,8 @@ from functools import lru_cache, partial
 from itertools import compress
 
 from elf.agent.simulator.checks.invariants import Invariants
-from elf.agent.simulator.checks.oracle import ALWAYS, Oracle, Server
+from elf.agent.simulator.checks.oracle import Oracle
+from elf.agent.simulator.checks.servers import ALWAYS, Server
 from elf.agent.simulator.scenario import scenario as s
 from elf.agent.simulator.world.disk import Disk
 from elf.agent.simulator.world.places import EPOCH_US, Actor

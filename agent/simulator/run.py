@@ -221,7 +221,9 @@ class Run(Mesh):
             ends = dict(chain.from_iterable(map(state.positions.files_of, workers)))
         left = frozenset(worker for worker, member in state.positions.roster.items() if member.has_left)
         is_for = partial(self._is_for, state, self._newest(spec).base)
-        return Log(spec.id, state.ballot, self.schedule(spec), ends, state.is_past, left, is_for)
+        return Log(
+            spec.id, state.ballot, self.schedule(spec), ends, state.is_past, left, is_for, state.served
+        )
 
     def _is_for(self, state: JobState, base: Settings, sink: NodeId, version: str, start: int) -> bool:
         """Rule Settings*: whether a window is for that sink, by the log's schedule."""

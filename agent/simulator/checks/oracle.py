@@ -40,15 +40,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elf.agent.simulator.checks.sampling import OTHER, folded, staying
-from elf.agent.simulator.world.sources import LINE_BYTES, UNREAD_MIN, VirtualFile, VirtualSource
+from elf.agent.simulator.checks.servers import ALWAYS, Server, Unread, is_read
+from elf.agent.simulator.world.sources import LINE_BYTES
 from elf.srt.messages.ids import JobId, NodeId, short
-from elf.srt.messages.messages import Ballot, Micros, Position, Slot
+from elf.srt.messages.messages import NO_BALLOT, Ballot, Micros, Position, Slot
 from elf.srt.messages.results import Put
 
 Ints = NDArray[np.int64]
 Groups = dict[str, tuple[int, int]]
 """Key -> (lines, sum of bytes)."""
-ALWAYS = 1 << 62
 Window = tuple[NodeId, JobId, str, Micros]
 """(sink, job, version, start)."""
 Ends = Mapping[Slot, Position]
@@ -56,20 +56,6 @@ Ends = Mapping[Slot, Position]
 
 class Violation(Exception):  # noqa: N818 (it is a finding, not an error of the program)
     """Something that must never happen."""
-
-
-class Server(msgspec.Struct, frozen=True):
-    """A web server, for the oracle.
-
-    known_us: event time from which the mesh certainly knew its agent; `ALWAYS` if the mesh may not know the agent before the end,
-    or if another process may promise in its name. ahead_us: how far its clock, or the times of its lines, are at most ahead of
-    the virtual epoch plus world time.
-    """
-
-    number: int
-    source: VirtualSource
-    known_us: Micros
-    ahead_us: Micros
 
 
 class Stretch(msgspec.Struct, frozen=True):
@@ -83,7 +69,8 @@ class Stretch(msgspec.Struct, frozen=True):
 
 
 class Log(msgspec.Struct, frozen=True):
-    """A job's state in the serving master's log. began: ballot under which the log began. schedule: not empty, from the job's
+    """A job's state in the serving master's log. began: ballot under which the log began. served:
+    ballot of the master that serves. schedule: not empty, from the job's
     first line on; windows that begin before it are not published. ends: positions in the files; None if the job was changed, so
     that files had to be read again. is_past: whether a window is past retention. left: agents of which the log records that they
     have left. is_for: whether a sink gets a window."""
@@ -95,6 +82,7 @@ class Log(msgspec.Struct, frozen=True):
     is_past: Callable[[str, Micros], bool] = lambda version, start: False
     left: frozenset[NodeId] = frozenset()
     is_for: Callable[[NodeId, str, Micros], bool] = lambda sink, version, start: True
+    served: Ballot = NO_BALLOT
 
 
 class Oracle:
@@ -112,8 +100,8 @@ class Oracle:
         hosts = np.concatenate([np.full(len(file.key), server.number) for server, file in files])
         key = np.concatenate([file.key for _, file in files])
         sizes = np.concatenate([file.bytes for _, file in files])
-        self._unread = _Unread([(server, file) for server, file in files if file.rejected is not None])
-        read = np.concatenate([_read(file) for _, file in files])
+        self._unread = Unread([(server, file) for server, file in files if file.rejected is not None])
+        read = np.concatenate([is_read(file) for _, file in files])
         order = np.argsort(event, kind="stable")
         order = order[read[order]]
         self._event, self._written, self._shown = event[order], written[order], shown[order]
@@ -420,8 +408,8 @@ class Oracle:
             return f"{_name(put)}: in the end open, and past retention" if is_stale else ""
         if not truth and put.revision[:2] < log.began:
             return ""  # a known gap: only a lost log recorded that a change left this window without lines
-        if not truth and put.status == "open" and put.lines[0] == 0:
-            return ""  # likewise, if an older copy of the log was continued, which never had lines of this window
+        if not truth and put.status == "open" and (put.lines[0] == 0 or put.ballot != log.served):
+            return ""  # likewise: an open window is in no log, and a master withdraws only those that it has published
         may_be_worse = put.status != "open" or sink in self.were_away  # then another sink holds it
         if (self.gone or self._lossy or self.doubled) and may_be_worse and put.revision[:2] < log.began:
             return ""
@@ -516,52 +504,6 @@ class Oracle:
         return put.agents_expected - put.agents_reporting <= len(
             self.gone | self.returned | lossy | self.doubled | self._unread.numbers
         )
-
-
-class _Unread:
-    """Rejected lines: the time at which each is counted, 0 if in no window, and the time in the line itself."""
-
-    def __init__(self, files: Sequence[tuple[Server, VirtualFile]]) -> None:
-        columns = [
-            (
-                file.event_us[file.rejected],
-                file.true_us[file.rejected],
-                file.written_us[file.rejected],
-                server.number,
-            )
-            for server, file in files
-            if file.rejected is not None and file.true_us is not None
-        ]
-        empty = np.empty(0, dtype=np.int64)
-        self._counted = np.concatenate([empty, *(column[0] for column in columns)])
-        self._true = np.concatenate([empty, *(column[1] for column in columns)])
-        self._written = np.concatenate([empty, *(column[2] for column in columns)])
-        self._host = np.concatenate([empty, *(np.full(len(column[0]), column[3]) for column in columns)])
-        self.numbers = {server.number for server, _ in files}
-
-    def counted(self, low: Micros, high: Micros, now_us: int) -> int:
-        at = (self._counted >= low) & (self._counted < high) & (self._written <= now_us)
-        return int(np.count_nonzero(at))
-
-    def from_before(self, low: Micros, now_us: int, retained_us: Micros) -> int:
-        """Lines before `low` whose own window may have been past retention: the window from `low` on may count them."""
-        return self.may_be_late(1, low, retained_us, now_us)
-
-    def may_be_late(self, low: Micros, high: Micros, retained_us: Micros, now_us: int = ALWAYS) -> int:
-        """Lines that are counted in [low, high), unless that is past retention when they are read."""
-        at = (self._counted >= low) & (self._counted < high) & (self._written <= now_us)
-        return int(np.count_nonzero(at & (self._written > self._counted + retained_us)))
-
-    def blind(self, low: Micros, high: Micros) -> list[int]:
-        """Servers with `UNREAD_MIN` or more rejected lines in [low, high), which their agents must notice."""
-        if not self.numbers:
-            return []
-        hosts = self._host[(self._true >= low) & (self._true < high)]
-        return [number for number in self.numbers if np.count_nonzero(hosts == number) >= UNREAD_MIN]
-
-
-def _read(file: VirtualFile) -> NDArray[np.bool_]:
-    return np.ones(len(file.key), dtype=bool) if file.rejected is None else ~file.rejected
 
 
 def _is_first_final(before: Put, put: Put) -> bool:

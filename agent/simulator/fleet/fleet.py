@@ -13,7 +13,8 @@ from functools import partial
 from random import Random
 
 from elf.agent.host.allocator import use_large_pages
-from elf.agent.simulator.checks.oracle import Log, Oracle, Server, Stretch, Violation
+from elf.agent.simulator.checks.oracle import Log, Oracle, Stretch, Violation
+from elf.agent.simulator.checks.servers import Server
 from elf.agent.simulator.fleet.measure import Measure
 from elf.agent.simulator.fleet.report import FleetReport, Plan
 from elf.agent.simulator.mesh import version_of

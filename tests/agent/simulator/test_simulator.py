@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from elf.agent.simulator.checks.oracle import ALWAYS, Log, Oracle, Server, Stretch, Violation, groups_of
+from elf.agent.simulator.checks.oracle import Log, Oracle, Stretch, Violation, groups_of
+from elf.agent.simulator.checks.servers import ALWAYS, Server
 from elf.agent.simulator.run import Outcome, Run, simulate
 from elf.agent.simulator.scenario import scenario as s
 from elf.agent.simulator.scenario.scenario import Job, Scenario, decode
