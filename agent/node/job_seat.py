@@ -245,6 +245,11 @@ class JobSeat:
             return self._stop(now)
         if not self._is_able(spec):
             return self._withdraw(now)
+        worker = self.worker
+        if spec is not known and worker is not None and worker.state is State.ENDED and not worker.until_us:
+            effects += worker.start(
+                now
+            )  # rule Stop*: it has not left, a stop ended it, and this spec outranks that
         if self.master is not None:
             if spec is not known:
                 effects += self.master.spec_changed(spec, now)
@@ -265,7 +270,7 @@ class JobSeat:
             self.worker.end()
         effects: list[Effect] = []
         if self.spec.trial is None or self.spec.stopped:
-            effects += self.tree.multicast(m.Stop(self.job, self.succession.highest))
+            effects += self.tree.multicast(m.Stop(self.job, self.succession.highest, self.spec.number))
         effects += self.tree.leave(now)
         self.empty()
         return effects + self.write_anew()
@@ -405,6 +410,8 @@ class JobSeat:
     def _on_control(self, source: NodeId, message: m.Control | m.Stop, now: int) -> list[Effect]:
         if source not in (self.tree.parent, self.me):
             return []  # changes come down the tree; a node that missed one learns it from the answer to its next bundle
+        if isinstance(message, m.Stop) and message.number < self.spec.number:
+            return []  # rule Stop*: this node knows a spec that outranks the one that ended the job
         effects = self._note_ballot(message.ballot, now) + self.tree.multicast(message)
         return effects + (self.worker.step(message, now) if self.worker is not None else [])
 

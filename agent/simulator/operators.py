@@ -34,6 +34,7 @@ from elf.jobmaster.directory.directory import Directory
 from elf.jobmaster.directory.ending import end_of, finishing, stopped
 from elf.jobmaster.directory.job_items import JobItems
 from elf.jobmaster.directory.job_spec import END, JobSpec, Version, decode_job
+from elf.jobmaster.directory.job_spec import Change as JobChange
 from elf.jobmaster.directory.settings import Settings
 from elf.jobmaster.directory.versions import changed
 from elf.jobmaster.log.entries import AnyEntry, ControlEntry, SpecRank
@@ -103,7 +104,7 @@ class Operators:
         self._numbers = 0
         self._made = dict.fromkeys(range(len(mesh.specs)), 0)
         self._signed: dict[SpecRank, JobSpec] = {}
-        self._places: dict[tuple[JobId, int], SpecRank] = {}  # the change that was taken with a number
+        self._places: dict[tuple[JobId, int], JobChange] = {}  # the change that was taken with a number
 
     # Asking.
 
@@ -187,6 +188,8 @@ class Operators:
             return
         each.spec, each.tries = made, each.tries + 1
         self._signed[rank_of(made)] = made
+        self._numbers += 1
+        each.number = self._numbers  # an answer to the former request is none to this one
         item = world.signatures.sign(made, each.fault.host)
         each.submission = Submission(made.id, each.number, item, world.clock(each.host))
         host = _Host(self._mesh, each.host)
@@ -276,8 +279,8 @@ class Operators:
 
     def _check_place(self, spec: JobSpec) -> None:
         """Raises Violation."""
-        rank = rank_of(spec)
-        if self._places.setdefault((spec.id, spec.number), rank) != rank:
+        change = replace(spec.changes[-1], from_us=0)
+        if self._places.setdefault((spec.id, spec.number), change) != change:
             raise Violation(f"job {spec.name}: two changes with number {spec.number} were taken")
 
     def check_entry(self, state: JobState, entry: AnyEntry) -> None:

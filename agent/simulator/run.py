@@ -146,10 +146,11 @@ class Run(Mesh):
                 if wrong := self.invariants.remains(spec.id) or self._unfinished_at_end(spec):
                     return wrong
                 continue
-            if self._newest(spec).is_finishing:
+            if self._newest(spec).is_finishing and not self._waits_for_departed(spec):
                 return f"job {spec.name} is finishing, and has not ended"
             wrong = self.invariants.unrest(spec.id)
-            if self.scenario.finals_only:
+            # An end is awaited as by a watcher.
+            if self.scenario.finals_only and not self._newest(spec).is_finishing:
                 wrong = wrong or self.invariants.misheard(spec.id, self.readers.wants_open(spec.id))
             if wrong:
                 return wrong
@@ -166,6 +167,14 @@ class Run(Mesh):
                 if wrong:
                     return wrong
         return self.operators.unrest()
+
+    def _waits_for_departed(self, spec: JobSpec) -> bool:
+        """Whether a job's end waits, up to its `keep`, for an agent that the log expects, and that is gone for good: another
+        process had its key after it had left."""
+        here = {actor.id for actor in self.hosts if actor.node is not None}
+        masters = self.invariants.masters(spec.id)
+        roster = self._state(spec).positions.roster if masters else {}
+        return any(worker not in here and member.until_us == AFTER_ALL for worker, member in roster.items())
 
     def _watch_end(self, job: JobId) -> None:
         """Keep what the log of a job that is finishing says, as long as there is one: with the job's end it is gone."""

@@ -406,10 +406,11 @@ class Control(Message, frozen=True, array_like=True, gc=False):
 
 
 class Stop(Message, frozen=True, array_like=True, gc=False):
-    """Multicast: the job has ended."""
+    """Multicast: the job has ended. number: of the spec that ended it."""
 
     job: JobId
     ballot: Ballot
+    number: Count = 0
 
 
 # The master's log, on links to replicas; takeovers, by datagrams.

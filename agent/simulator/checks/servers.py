@@ -29,7 +29,8 @@ class Server(msgspec.Struct, frozen=True):
 
 
 class Unread:
-    """Rejected lines: the time at which each is counted, 0 if in no window, and the time in the line itself."""
+    """Rejected lines: the time at which each is counted, 0 if in no window, the time in the line itself, and that of the next
+    parsed line in its file."""
 
     def __init__(self, files: Sequence[tuple[Server, VirtualFile]]) -> None:
         columns = [
@@ -38,6 +39,7 @@ class Unread:
                 file.true_us[file.rejected],
                 file.written_us[file.rejected],
                 server.number,
+                _next_read(file)[file.rejected],
             )
             for server, file in files
             if file.rejected is not None and file.true_us is not None
@@ -47,6 +49,7 @@ class Unread:
         self._true = np.concatenate([empty, *(column[1] for column in columns)])
         self._written = np.concatenate([empty, *(column[2] for column in columns)])
         self._host = np.concatenate([empty, *(np.full(len(column[0]), column[3]) for column in columns)])
+        self._next = np.concatenate([empty, *(column[4] for column in columns)])
         self.numbers = {server.number for server, _ in files}
 
     def counted(self, low: Micros, high: Micros, now_us: int) -> int:
@@ -63,11 +66,19 @@ class Unread:
         return int(np.count_nonzero(at & (self._written > self._counted + retained_us)))
 
     def blind(self, low: Micros, high: Micros) -> list[int]:
-        """Servers with `UNREAD_MIN` or more rejected lines in [low, high), which their agents must notice."""
+        """Servers with `UNREAD_MIN` or more rejected lines in [low, high), which their agents must notice: not those before a
+        parsed line of an earlier time, which tells an agent that lines of that time can be parsed again."""
         if not self.numbers:
             return []
-        hosts = self._host[(self._true >= low) & (self._true < high)]
+        hosts = self._host[(self._true >= low) & (self._true < high) & (self._true <= self._next)]
         return [number for number in self.numbers if np.count_nonzero(hosts == number) >= UNREAD_MIN]
+
+
+def _next_read(file: VirtualFile) -> NDArray[np.int64]:
+    """For each line the event time of the first parsed one from it on; `ALWAYS` if there is none."""
+    places = np.where(is_read(file), np.arange(len(file.key)), len(file.key))
+    following = np.minimum.accumulate(places[::-1])[::-1]
+    return np.append(file.event_us, ALWAYS)[following]
 
 
 def is_read(file: VirtualFile) -> NDArray[np.bool_]:
