@@ -411,7 +411,12 @@ class Oracle:
         if not truth and put.status == "open" and (put.lines[0] == 0 or put.ballot != log.served):
             return ""  # likewise: an open window is in no log, and a master withdraws only those that it has published
         may_be_worse = put.status != "open" or sink in self.were_away  # then another sink holds it
-        if (self.gone or self._lossy or self.doubled) and may_be_worse and put.revision[:2] < log.began:
+        is_partial = bool(self._unread.numbers) and put.agents_reporting < put.agents_expected
+        if (
+            (self.gone or self._lossy or self.doubled or is_partial)
+            and may_be_worse
+            and put.revision[:2] < log.began
+        ):
             return ""
         if put.covers != (low, high):
             return f"{_name(put)}: covers {put.covers}, in the schedule it covers {(low, high)}"
