@@ -200,9 +200,10 @@ class Play:
         steps = self.team.versions("traffic")
         if len(steps) != len(MEANINGS):
             raise PeerError(f"traffic has {len(steps)} changes in force, not {len(MEANINGS)}")
-        ends = [since for _, since in steps[1:]] + [sys.maxsize]
-        changes = zip(steps, ends, MEANINGS, strict=True)
-        return [Stretch(version, since, until, meaning) for (version, since), until, meaning in changes]
+        # A job counts the whole window in which it starts: the first visitors may come in the same second.
+        starts = [0, *(since for _, since in steps[1:])]
+        changes = zip(steps, starts, [*starts[1:], sys.maxsize], MEANINGS, strict=True)
+        return [Stretch(version, since, until, meaning) for (version, _), since, until, meaning in changes]
 
     def logs(self) -> list[Path]:
         return [*self.rotated, *(web.log for web in self.webs)]
@@ -213,8 +214,8 @@ class Play:
 
         A change may leave one version a part of a window without lines: nothing is stored of it.
         """
-        (version, since), *_ = self.team.versions("paths")
-        paths = [Stretch(version, since, sys.maxsize, MEANINGS[0])]
+        (version, _), *_ = self.team.versions("paths")
+        paths = [Stretch(version, 0, sys.maxsize, MEANINGS[0])]
         until = time.monotonic() + LAKE_S_MAX
         for job, stretches in (("traffic", self.stretches()), ("paths", paths)):
             wanted = {(version, start) for version, start, _ in count_logs(self.logs(), stretches, WINDOW_US)}
