@@ -247,9 +247,8 @@ class JobSeat:
             return self._withdraw(now)
         worker = self.worker
         if spec is not known and worker is not None and worker.state is State.ENDED and not worker.until_us:
-            effects += worker.start(
-                now
-            )  # rule Stop*: it has not left, a stop ended it, and this spec outranks that
+            # Rule Stop*: it has not left, a stop ended it, and this spec outranks that.
+            effects += worker.start(now)
         if self.master is not None:
             if spec is not known:
                 effects += self.master.spec_changed(spec, now)

@@ -375,6 +375,8 @@ class Succession:
 
     def _fetched(self, source: NodeId, message: Install, now: int) -> list[Effect]:
         """The requested log. If its holder restarted with less, another node's log may now be the highest."""
+        if source != self._server:
+            return []  # it left, or was too slow: another node's log is on its way
         self._answers.ranks[source] = rank(
             message.majority, message.previous, message.index + len(message.tail)
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -453,6 +454,22 @@ def test_a_late_report_of_a_longer_log_is_not_ignored() -> None:
     [serve] = me.news.take_changes()
     assert isinstance(serve, Serve)
     assert (serve.index, serve.fresh) == (4, False)
+
+
+def test_the_log_of_a_node_that_has_left_is_not_awaited_any_more() -> None:
+    """The first part of a log arrives from a node that has left, while the next highest log is on its way."""
+    me = alone()
+    me.closest(True, [B, C], 0)
+    for ballot in (NO_BALLOT, (1, A)):
+        me.step(B, StateReport(JOB, ballot, max(ballot, (0, B)), (0, B), 9), 0)
+        me.step(C, StateReport(JOB, ballot, max(ballot, (0, B)), (0, B), 4), 0)
+    assert phase(me) is Phase.FETCH
+    assert messages(me.closest(True, [C], 0), Fetch) == [Fetch(JOB, me.ballot)]
+    in_pieces = Install(JOB, me.ballot, 9, SimpleNamespace(in_pieces=True), (0, B))
+    assert me.step(B, in_pieces, 0) == []
+    me.check()
+    me.step(C, Install(JOB, me.ballot, 4, ("a", "b", "c", "d"), (0, B)), 0)
+    assert phase(me) is Phase.INSTALL
 
 
 @pytest.mark.parametrize(
