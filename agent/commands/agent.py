@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from elf.agent.commands.process.reload import Reload, begin_again
-from elf.agent.commands.process.signals import stop_on_signals
 from elf.agent.commands.process.streams import notices
 from elf.agent.commands.validate import check, check_formats
 from elf.agent.config import config
@@ -20,19 +19,12 @@ def agent_command(path: Path, flags: Mapping[str, str], quiet: bool) -> int:
     settings = _checked(path, flags)
     say = notices(quiet)
     reload = Reload(lambda: check(_checked(path, flags), in_child=True), say)
-    if settings.mesh is not None:
-        from elf.agent.host.startup import light_event_loop
+    from elf.agent.host.startup import light_event_loop
 
-        light_event_loop(with_uvloop=settings.mesh.listen is not None)
-        from elf.agent.host.process import serve_mesh
+    light_event_loop(with_uvloop=settings.mesh.listen is not None)
+    from elf.agent.host.process import serve_mesh
 
-        code = serve_mesh(settings, say, reload.ask)
-    else:
-        from elf.agent.single.node import serve
-
-        with stop_on_signals(reload.ask) as stop:
-            serve(settings, say, stop.event)
-        code = None if not stop.exit_code else 130 if stop.exit_code == 130 else 0
+    code = serve_mesh(settings, say, reload.ask)
     if reload.is_due and code is None:
         begin_again()
     return code or 0

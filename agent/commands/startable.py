@@ -10,8 +10,10 @@ from time import time
 
 from elf.agent.config import config
 from elf.agent.config.config import Config
+from elf.agent.disk import state_dir
+from elf.agent.disk.store import JOURNAL
 from elf.agent.host.identity import claimant
-from elf.errors import ConfigError
+from elf.errors import ConfigError, StateError
 from elf.srt.messages.ids import short
 from elf.srt.security.certificates import Keys
 from elf.srt.security.files import load_agent_keys
@@ -27,7 +29,7 @@ def obstacles(settings: Config) -> Iterator[str]:
     """Why an agent with these settings could not start, or would have nothing to read: a line each."""
     yield from _of_logs(settings)
     keys = None
-    if settings.mesh is not None and settings.mesh.bundle is not None and settings.mesh.security == "curve":
+    if settings.mesh.bundle is not None and settings.mesh.security == "curve":
         try:
             keys = load_agent_keys(settings.mesh.bundle, int(time()))
         except ConfigError as error:
@@ -73,6 +75,10 @@ def _of_state(settings: Config, keys: Keys | None) -> Iterator[str]:
             f"the agent (this is user {os.getuid()}), or name another one"
         )
         return
+    try:
+        state_dir.check(folder, JOURNAL)
+    except StateError as error:
+        yield str(error)
     held = claimant(folder)
     if keys is not None and held and held != keys.id.hex():
         yield (

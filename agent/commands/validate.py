@@ -31,8 +31,7 @@ def validate_command(path: Path) -> None:
     settings = config.load(path, environ=os.environ)
     check_start(settings)
     plans = check(settings)
-    for job in settings.jobs:
-        config.check_folders(job)
+    config.check_folders(settings)
     for line in described(settings, plans):
         print(line)
 
@@ -41,7 +40,7 @@ def check(settings: Config, in_child: bool = False) -> dict[str, Plan]:
     """The compiled plan of each job, by name. in_child: compile in child processes, since the compiler's memory would stay with
     this one for good. Raises `ConfigError` that names file and line."""
     schemas = check_formats(settings)
-    return {job.name: _plan(job, schemas, in_child) for job in settings.jobs}
+    return {job.name: _plan(settings, job, schemas, in_child) for job in settings.jobs}
 
 
 def check_formats(settings: Config) -> Schemas:
@@ -58,14 +57,14 @@ def _schema(settings: Config, source: SourceSection) -> Mapping[str, SqlType]:
         raise ConfigError(f"{settings.path}: source {source.name!r}: {error}") from error
 
 
-def _plan(job: JobSection, schemas: Schemas, in_child: bool) -> Plan:
+def _plan(settings: Config, job: JobSection, schemas: Schemas, in_child: bool) -> Plan:
     from elf.jobmaster.compile import query
 
     try:
         plan = (query.compile_in_child if in_child else query.compile)(job.sql, schemas)
     except QueryError as error:
         raise ConfigError(f"{job.where}: job {job.name!r}: {error}") from error
-    config.check_sinks(job, has_window=plan.window is not None)
+    config.check_sinks(settings, job, has_window=plan.window is not None)
     return plan
 
 
@@ -77,26 +76,22 @@ def described(settings: Config, plans: Mapping[str, Plan]) -> list[str]:
     ]
     for source in settings.sources:
         lines.append(f"source {source.name}: {', '.join(source.paths)}")
-        began = (
-            f"new files from their {source.start}"
-            if settings.mesh is None
-            else f"each job's lines from its start on, {BEGAN[source.start]}"
-        )
+        began = f"each job's lines from its start on, {BEGAN[source.start]}"
         lines.append(f"  format {source.format}, time zone {source.timezone}, {began}")
-    if settings.mesh is not None:
-        lines += _of_mesh(settings.mesh)
+    lines += _of_mesh(settings.mesh, has_jobs=bool(settings.jobs))
     us: Callable[[int], str] = units.duration_text
     for job in settings.jobs:
         plan = plans[job.name]
         lines.append(f"job {job.name}: of {plan.source}, {_windows(plan)}")
+        lateness = "by its log's format" if job.lateness_us is None else us(job.lateness_us)
+        sinks = f"to {', '.join(job.sinks)}" if job.sinks else "to no sink"
         lines.append(
-            f"  lateness {us(job.lateness_us)}, open windows every {us(job.emit_us)}, kept for {us(job.keep_us)}; "
-            f"to {', '.join([*map(str, job.sinks), *(f'sink {name}' for name in job.served)]) or 'no sink'}"
+            f"  lateness {lateness}, open windows every {us(job.emit_us)}, kept for {us(job.keep_us)}; {sinks}"
         )
     return lines
 
 
-def _of_mesh(mesh: MeshSection) -> list[str]:
+def _of_mesh(mesh: MeshSection, *, has_jobs: bool) -> list[str]:
     seeds = ", ".join(seed.endpoint for seed in mesh.seeds) or "none: the first of its mesh"
     keys = f"keys {mesh.bundle}" if mesh.bundle is not None else "without keys, on loopback only"
     settings = [
@@ -104,7 +99,8 @@ def _of_mesh(mesh: MeshSection) -> list[str]:
         *([f"limits of every job here: {limits_text(mesh.limits)}"] if mesh.limits != NO_LIMITS else []),
     ]
     if mesh.listen is None:
-        return ["in no mesh, since it has no listen: elf job start at this host starts jobs", *settings]
+        others = "other jobs" if has_jobs else "jobs"
+        return [f"in no mesh, since it has no listen: elf job start at this host starts {others}", *settings]
     flush, suspect = mesh.parameters.flush_us, mesh.parameters.probe_us + mesh.parameters.suspect_us
     return [
         f"mesh: listens at {mesh.listen}, reached at {mesh.advertise}, {keys}",

@@ -38,7 +38,7 @@ from elf.agent.config.toml_values import (
 from elf.agent.files.listing import refused
 from elf.errors import ConfigError, FormatError
 from elf.sinks import spec
-from elf.sinks.spec import Broker, Hook, SinkSpec
+from elf.sinks.spec import Broker, Hook
 from elf.srt.messages.parameters import Parameters
 
 _KINDS = (
@@ -77,56 +77,60 @@ class SourceSection(msgspec.Struct, frozen=True):
 
 
 class JobSection(msgspec.Struct, frozen=True):
-    """A query that runs as long as the agent. where: "file:line" of its SQL, for messages. served: of an agent that is a mesh of
-    one, instead of `sinks`: names of its [[sink]]."""
+    """A query that runs as long as the agent. lateness_us: None for that of its log's format. sinks: names of the agent's. where:
+    "file:line" of its SQL, for messages."""
 
     name: str
     sql: str
-    lateness_us: int
+    lateness_us: int | None
     emit_us: int
     keep_us: int
-    sinks: tuple[SinkSpec, ...]
+    sinks: tuple[str, ...]
     where: str
-    served: tuple[str, ...] = ()
 
 
 class Config(msgspec.Struct, frozen=True):
-    """mesh: None for a lone agent that runs the `jobs` of its file and nothing else. With `mesh.listen`, `jobs` is empty, since
-    commands start jobs; without it the agent is a mesh of one, which submits the `jobs` of its file to itself."""
+    """With `mesh.listen`, `jobs` is empty, since commands start jobs; without it the agent is a mesh of one, which submits the
+    `jobs` of its file to itself."""
 
     path: Path
     agent: AgentSection
     sources: tuple[SourceSection, ...]
     jobs: tuple[JobSection, ...]
-    mesh: MeshSection | None = None
+    mesh: MeshSection
+
+    @property
+    def shown(self) -> list[tuple[str, str]]:
+        """Each job with each stream that shows its open windows, by name."""
+        return [(job.name, sink.name) for job in self.jobs for sink in self.sinks_of(job) if sink.shows_open]
+
+    def sinks_of(self, job: JobSection) -> list[SinkSection]:
+        """O(sinks)."""
+        return [sink for sink in self.mesh.sinks if sink.name in job.sinks]
 
 
-def check_sinks(job: JobSection, *, has_window: bool) -> None:
-    """Raises ConfigError for a live query without windows that has a lake: a lake stores only final windows, so it would stay
-    empty."""
-    lakes = [str(sink) for sink in job.sinks if sink.folder is not None] + [
-        f"sink {name}" for name in job.served
-    ]
-    if lakes and not has_window:
+def check_sinks(config: Config, job: JobSection, *, has_window: bool) -> None:
+    """Raises ConfigError for a live query without windows that has a sink of final windows only, which would stay empty."""
+    finals = [sink for sink in config.sinks_of(job) if not sink.shows_open]
+    if finals and not has_window:
         raise ConfigError(
-            f"{job.where}: job {job.name}: without a window nothing is ever final, so {lakes[0]} would stay empty; "
+            f"{job.where}: job {job.name}: without a window nothing is ever final, so {finals[0]} would stay empty; "
             "add GROUP BY window(time, '1 minute') to the query, or leave that sink out"
         )
 
 
-def check_folders(job: JobSection) -> None:
-    """Test the folders that the job's sinks write to, leaving no files. Raises ConfigError for the first that fails."""
+def check_folders(config: Config) -> None:
+    """Test the folders of the agent's lakes, leaving no files. Raises ConfigError for the first that fails."""
     from elf.sinks.lake.folder import try_folder
 
-    for sink in job.sinks:
-        if sink.folder is not None:
+    for sink in config.mesh.sinks:
+        if sink.parquet is not None:
             try:
-                try_folder(sink.folder)
+                try_folder(sink.parquet)
             except OSError as error:
-                place = "" if error.filename == str(sink.folder.absolute()) else f"{error.filename}: "
+                place = "" if error.filename == str(sink.parquet.absolute()) else f"{error.filename}: "
                 raise ConfigError(
-                    f"{job.where}: job {job.name}: sink {sink}: {place}{error.strerror}; "
-                    "name another folder, or make it writable"
+                    f"{config.path}: {sink}: {place}{error.strerror}; name another folder, or make it writable"
                 ) from error
 
 
@@ -161,6 +165,9 @@ class _Reader:
         self.environ = {name: value for name, value in environ.items() if _is_ours(name)}
         self.flags = flags
         self.variables: list[str] = []  # of all keys
+        self.sinks: list[SinkSection] = []
+        """Those of [[sink]], and then those that jobs name by what they are."""
+        self.named: list[str] = []
         try:
             self.top = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
@@ -175,9 +182,10 @@ class _Reader:
         sources = tuple(
             self._source(i, table) for i, table in enumerate(self._tables("source", required=not listens))
         )
-        jobs = tuple(self._job(i, table, mesh) for i, table in enumerate(self._tables("job", required=False)))
+        jobs = tuple(self._job(i, table) for i, table in enumerate(self._tables("job", required=False)))
         if jobs and listens:
             self._refuse("job", "", f"jobs of a mesh are started with: elf job start {jobs[0].name} --sql …")
+        mesh = replace(mesh, sinks=tuple(self.sinks))
         self._unique("source", [source.name for source in sources])
         self._unique("job", [job.name for job in jobs])
         self._environment_used()
@@ -202,12 +210,10 @@ class _Reader:
         values = self._values("agent", keys | joining)
         return AgentSection(**{key: values.pop(key) for key in keys}), values
 
-    def _mesh(self, joining: dict[str, Any]) -> MeshSection | None:
+    def _mesh(self, joining: dict[str, Any]) -> MeshSection:
         listen, advertise = joining["listen"], joining["advertise"]
         if listen is None:
             self._no_mesh(joining)
-            if self._tables("job", required=False) and not self._is_mesh_of_one(joining):
-                return None
         elif advertise is None:
             if listen.host in specs.WILDCARDS:
                 self._refuse(
@@ -215,12 +221,11 @@ class _Reader:
                 )
             joining["advertise"] = listen
         bundle = self._values("keys", {"bundle": Key(self._folder)})["bundle"]
-        sinks = tuple(self._sink(i, table) for i, table in enumerate(self._tables("sink", required=False)))
-        self._unique("sink", [sink.name for sink in sinks])
+        self.sinks = [self._sink(i, table) for i, table in enumerate(self._tables("sink", required=False))]
+        self.named = [sink.name for sink in self.sinks]
+        self._unique("sink", self.named)
         limits = limits_of(self._values("limits", CAP_KEYS))
-        section = MeshSection(
-            limits=limits, bundle=bundle, parameters=self._parameters(), sinks=sinks, **joining
-        )
+        section = MeshSection(limits=limits, bundle=bundle, parameters=self._parameters(), **joining)
         if listen is not None:
             self._check_security(section)
         return section
@@ -258,13 +263,6 @@ class _Reader:
         for key in ("advertise", "seeds", "security"):
             if joining[key] is not None and joining[key] not in ((), "curve"):
                 self._refuse("agent", key, ONLY_IN_A_MESH.format(""))
-
-    def _is_mesh_of_one(self, joining: dict[str, Any]) -> bool:
-        """Whether a file with jobs has anything that only a node has."""
-        self.variables += [f"ELF_LIMITS_{key.upper()}" for key in CAP_KEYS]
-        self.variables += ["ELF_KEYS_BUNDLE", *(f"ELF_MESH_{key.upper()}" for key in specs.parameter_keys())]
-        has_section = any(section in self.top for section in ("mesh", "sink", "limits"))
-        return has_section or any(joining[key] is not None for key in ("cpu_max", "metrics", "control_group"))
 
     def _parameters(self) -> Parameters:
         fields = specs.parameter_keys()
@@ -347,19 +345,15 @@ class _Reader:
             raise ConfigError(str(error)) from error
         return f"toml:{self.path.absolute()}#{name}"
 
-    def _job(self, index: int, table: dict[str, Any], mesh: MeshSection | None) -> JobSection:
-        """mesh: its jobs name sinks of that."""
-        served = None if mesh is None else [sink.name for sink in mesh.sinks]
+    def _job(self, index: int, table: dict[str, Any]) -> JobSection:
         keys = {
             "name": Key(specs.read_name, required=True),
             "sql": Key(read_text),
             "file": Key(self._query_file),
-            "lateness": Key(read_duration, units.duration_us("60s")),
+            "lateness": Key(read_duration),
             "emit": Key(read_emit, units.duration_us("250ms")),
             "keep": Key(read_duration, units.duration_us("1h")),
-            "sinks": Key(self._sinks, (SinkSpec("console"),))
-            if served is None
-            else Key(partial(_served, served), ()),
+            "sinks": Key(self._sinks_of_job),
         }
         values = self._values("job", keys, table, index)
         if (values["sql"] is None) == (values["file"] is None):
@@ -375,9 +369,8 @@ class _Reader:
             lateness_us=values["lateness"],
             emit_us=values["emit"],
             keep_us=values["keep"],
-            sinks=values["sinks"] if served is None else (),
+            sinks=values["sinks"] if values["sinks"] is not None else self._sinks_of_job("console"),
             where=where,
-            served=() if served is None else values["sinks"],
         )
 
     # Tables and keys in general.
@@ -476,23 +469,38 @@ class _Reader:
             reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
             raise ValueError(f"a readable file ({reason})") from error
 
-    def _sinks(self, value: Any) -> tuple[SinkSpec, ...]:
+    def _sinks_of_job(self, value: Any) -> tuple[str, ...]:
+        """The names of a job's sinks. One that is no [[sink]] is added to the agent's."""
         values = [value] if isinstance(value, str) else value
         if not isinstance(values, list) or not all(isinstance(v, str) for v in values):
-            raise ValueError(f"a list of {spec.EXPECTED}")
-        sinks = tuple(spec.parse(text, self.folder) for text in values)
-        if len(set(sinks)) < len(sinks):
+            raise ValueError(self._sinks_expected())
+        names = tuple(self._sink_of_job(text) for text in values)
+        if len(set(names)) < len(names):
             raise ValueError("each sink once")
-        return sinks
+        return names
 
+    def _sink_of_job(self, text: str) -> str:
+        if any(sink.name == text for sink in self.sinks):
+            return text
+        try:
+            asked = spec.parse(text, self.folder)
+        except ValueError:
+            raise ValueError(self._sinks_expected()) from None
+        sink = specs.own_sink(asked)
+        folders = {each.parquet: each.name for each in self.sinks if each.parquet is not None}
+        if sink.parquet in folders:
+            return folders[sink.parquet]
+        if any(each.name == sink.name and each != sink for each in self.sinks):
+            raise ValueError(
+                f"no [[sink]] with the name {sink.name}, which {text} has, or that name instead of {text}"
+            )
+        if sink not in self.sinks:
+            self.sinks.append(sink)
+        return sink.name
 
-def _served(known: Sequence[str], value: Any) -> tuple[str, ...]:
-    """The names of a job's sinks. Raises ValueError with what was expected."""
-    names = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else (None,)
-    if not all(name in known for name in names) or len(set(names)) < len(names):
-        there = f"those of this file are {', '.join(known)}" if known else "this file has none"
-        raise ValueError(f"names of [[sink]] tables, each once; {there}")
-    return names
+    def _sinks_expected(self) -> str:
+        names = ", ".join(self.named)
+        return spec.EXPECTED + (f", or names of [[sink]] tables ({names})" if names else "")
 
 
 def _is_ours(variable: str) -> bool:

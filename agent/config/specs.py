@@ -6,8 +6,10 @@ which is part of the value: `flush = "200ms"` is `flush_us`, `link_max = "4MiB"`
 
 from __future__ import annotations
 
+import os
 import re
 from grp import getgrnam
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from elf.agent.config import units
 from elf.agent.config.names import NAME_EXPECTED, is_name
 from elf.errors import PeerError
 from elf.jobmaster.directory.limits import NO_LIMITS, Limits
-from elf.sinks.spec import Broker, Hook
+from elf.sinks.spec import Broker, Hook, SinkSpec
 from elf.srt.messages.addresses import Address, parse_address
 from elf.srt.messages.parameters import Parameters
 
@@ -37,7 +39,8 @@ class SinkSection(msgspec.Struct, frozen=True):
     """A sink that this agent serves to all jobs of the mesh: a lake, a stream, a broker, a webhook, files of lines, or a command.
 
     parquet: the folder of the lake. console: the format in which the stream writes on the agent's standard output. mqtt: the
-    broker. webhook: the endpoint. jsonl: the folder of the files. command: a program and its arguments.
+    broker. webhook: the endpoint. jsonl: the folder of the files. command: a program and its arguments. shows_open: of a stream:
+    whether it shows the open windows of the agent's own jobs too.
     """
 
     name: str
@@ -47,6 +50,7 @@ class SinkSection(msgspec.Struct, frozen=True):
     webhook: Hook | None = None
     jsonl: Path | None = None
     command: tuple[str, ...] | None = None
+    shows_open: bool = False
 
     @property
     def takes_rows(self) -> bool:
@@ -64,6 +68,17 @@ class SinkSection(msgspec.Struct, frozen=True):
             return f"sink {self.name}: runs {self.command[0]}"
         where = f"{self.parquet}" if self.console is None else f"standard output, {CONSOLES[self.console]}"
         return f"sink {self.name}: {where}"
+
+
+def own_sink(asked: SinkSpec) -> SinkSection:
+    """The sink of an agent whose job names it by what it is, and not by the name of a [[sink]]. A lake's name depends on its
+    folder alone, so its ledger is found again whatever else stands in the file."""
+    if asked.folder is None:
+        name = "console" if asked.output == "auto" else f"console-{asked.output}"
+        return SinkSection(name, console=asked.output, shows_open=True)
+    digest = blake2b(os.fsencode(asked.folder.absolute()), digest_size=3).hexdigest()
+    stem = re.sub("[^A-Za-z0-9_]", "_", asked.folder.name)[:40] or "lake"
+    return SinkSection(f"{stem}-{digest}", asked.folder)
 
 
 class MeshSection(msgspec.Struct, frozen=True):

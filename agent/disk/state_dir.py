@@ -7,6 +7,7 @@ from pathlib import Path
 
 from elf.errors import StateError
 
+FORMER = "journal"
 RETRY_S = 1.0
 """Between two starts on a full disk."""
 
@@ -19,6 +20,16 @@ def make(folder: Path) -> None:
         raise StateError(
             f"{folder}: {error.strerror}; name another state_dir, or make it writable"
         ) from error
+
+
+def check(folder: Path, journal: str) -> None:
+    """Raises StateError for a state in the form of before, which cannot be read: its windows would begin anew, without the lines
+    that are read already. journal: the name of the present form."""
+    if (folder / FORMER).exists() and not (folder / journal).exists():
+        raise StateError(
+            f"{folder / FORMER}: the journal of an agent of an earlier elf, which this one cannot read; move it away, and the "
+            "agent begins as a new one"
+        )
 
 
 def is_full(error: StateError) -> bool:

@@ -28,7 +28,7 @@ from elf.agent.control.server import ControlServer
 from elf.agent.control.service import ControlService
 from elf.agent.control.shared_files import boot_id, marks
 from elf.agent.disk import state_dir
-from elf.agent.disk.store import Store
+from elf.agent.disk.store import JOURNAL, Store
 from elf.agent.host.allocator import resident_bytes
 from elf.agent.host.clock import Clock, Timer
 from elf.agent.host.estimates import Estimates
@@ -42,6 +42,7 @@ from elf.agent.host.peers import Peers
 from elf.agent.host.recalls import Recalls
 from elf.agent.host.seeds import Seeds
 from elf.agent.host.single_instance import Restart, SingleInstance, forget
+from elf.agent.host.sinks.own_windows import show_windows
 from elf.agent.host.source_threads import SourceThreads
 from elf.agent.node.mesh_node import MeshNode, Outer
 from elf.agent.node.revoked import REVOKED
@@ -87,7 +88,6 @@ class Host:
         notices: Callable[[str], None],
         former: Restart | None = None,
     ) -> None:
-        assert config.mesh is not None
         self.config, self.mesh = config, config.mesh
         self.parameters = config.mesh.parameters.within(config.agent.memory_max)
         self.keys, self.trust = keys, trust
@@ -137,6 +137,7 @@ class Host:
         self._loop = asyncio.get_running_loop()
         folder, former = self.config.agent.state_dir, self._former
         state_dir.make(folder)
+        state_dir.check(folder, JOURNAL)
         self.memory = Memory(self.config.agent.memory_max) if former is None else former.memory
         if former is not None and former.is_lost:
             forget(folder)
@@ -299,6 +300,7 @@ class Host:
                     "state_dir"
                 ) from error
         beside = [asyncio.create_task(self.reading.look_at_columns())]
+        beside += [asyncio.create_task(show_windows(self, *each)) for each in self.config.shown]
         if has_own(self.config, self.node.directory):
             beside.append(asyncio.create_task(submit_own(self.config, controls[0].path, self.notices)))
             beside[-1].add_done_callback(self._submitted)
@@ -318,9 +320,14 @@ class Host:
 
     def _submitted(self, done: asyncio.Task[None]) -> None:
         """End the process if its file has a job that cannot run."""
-        if not done.cancelled() and (error := done.exception()) is not None and self._failure is None:
-            self._failure = error if isinstance(error, Exception) else None
-            self._left.set()
+        if not done.cancelled() and isinstance(error := done.exception(), Exception):
+            self.end(error)
+
+    def end(self, error: Exception) -> None:
+        """End the process with that error, unless it ends with another one."""
+        if self._failure is None:
+            self._failure = error
+        self._left.set()
 
     def _controls(self) -> list[ControlServer]:
         """The control sockets. That of a group is in the folder that systemd makes for the service in /run, if it does, since
@@ -540,15 +547,10 @@ class Host:
         if self.is_started and not self.is_over:
             self.perform(self.node.restarted(contact, self.clock_us()))
 
-    def _end_revoked(self, text: str) -> None:
-        """End with the reason, for the operator: the agent was revoked, and no other agent accepts its connections."""
-        if self._failure is None:
-            self._failure = ConfigError(f"{self.mesh.bundle}: {text}")
-        self._left.set()
-
     def notice(self, notice: Notice) -> None:
         if notice.kind == REVOKED:
-            self._end_revoked(notice.text)
+            # The reason, for the operator: no other agent accepts this one's connections.
+            self.end(ConfigError(f"{self.mesh.bundle}: {notice.text}"))
             return
         if notice.kind == UNBELIEVED and self.notary is not None:
             notice = replace(notice, text=f"{notice.text}: {self.notary.last_refusal}")

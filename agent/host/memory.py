@@ -18,8 +18,8 @@ A master and the state of a log refer to themselves, so what a master that stepp
 replaced, is freed by the collector alone; left to itself it comes to them after hours, and an agent that became a master often
 kept them all. So `look` runs it when a master or a state is gone.
 
-`bare` is the process before it reads its journal. Once a second the memory of owners outside the budget is reported to it, so
-that its trees leave room for them.
+`bare` is the process before it reads its journal. Once a second, and after each read of many lines, the memory of owners outside
+the budget is reported to it, so that its trees leave room for them.
 """
 
 from __future__ import annotations
@@ -72,9 +72,7 @@ class Memory:
     def look(self, host: Held, budget: Budget) -> None:
         """Report to the budget what other owners hold, and return free memory. Some milliseconds; 30 if a master or a state
         is gone."""
-        with suppress(OSError):  # spilling fails now; the store reports why
-            for name, size in outside_budget(host).items():
-                budget.reserve(name, size)
+        self.reserve(host, budget)
         if self.is_dropped(host.node.seats.values()):
             gc.collect()
         free = free_bytes()
@@ -83,6 +81,12 @@ class Memory:
         if is_due or free - self._free > self.memory_max // TRIM_DIVISOR:
             give_back()
             self._free, self._looks = free_bytes(), 0
+
+    def reserve(self, host: Held, budget: Budget) -> None:
+        """Report to the budget what other owners hold. O(entries + links)."""
+        with suppress(OSError):  # spilling fails now; the store reports why
+            for name, size in outside_budget(host).items():
+                budget.reserve(name, size)
 
     def is_dropped(self, seats: Iterable[JobSeat]) -> bool:
         """Whether a master or a state is gone since the last call. O(seats)."""

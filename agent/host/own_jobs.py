@@ -27,7 +27,7 @@ OPTIONS = ("name", "sql", "lateness", "emit", "keep", "sinks")
 
 def has_own(config: Config, directory: Directory) -> bool:
     """Whether the file has jobs, or the agent runs some that the file had; not in a mesh of others, where they go on. O(jobs)."""
-    if config.mesh is None or config.mesh.listen is not None:
+    if config.mesh.listen is not None:
         return False
     specs = (decode_job(item) for item in directory.items("job"))
     return bool(config.jobs) or any(spec.label == LABEL and not spec.stopped for spec in specs)
@@ -35,7 +35,8 @@ def has_own(config: Config, directory: Directory) -> bool:
 
 async def submit_own(config: Config, socket: Path, notices: Callable[[str], None]) -> None:
     """Start, change and stop jobs as the file says. Raises ConfigError for what is wrong in the file."""
-    order = {"socket": str(socket), "config": str(config.path), "jobs": _files(config.jobs)}
+    shown = [sink.name for sink in config.mesh.sinks if sink.shows_open]
+    order = {"socket": str(socket), "config": str(config.path), "jobs": _files(config.jobs), "shown": shown}
     child = await asyncio.create_subprocess_exec(
         sys.executable, "-m", MODULE, stdin=PIPE, stdout=PIPE, stderr=PIPE
     )
@@ -62,7 +63,7 @@ def _files(jobs: Sequence[JobSection]) -> list[JobFile]:
     made = []
     for job in jobs:
         path, _, line = job.where.rpartition(":") if job.where[-1:].isdigit() else (job.where, "", "1")
-        about = job.lateness_us, job.emit_us, job.keep_us, job.served
+        about = job.lateness_us, job.emit_us, job.keep_us, job.sinks
         lines = dict.fromkeys(OPTIONS, int(line))
         made.append(JobFile(Path(path), job.sql, job.name, None, *about, lines=lines, sql_line=int(line)))
     return made

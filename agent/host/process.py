@@ -35,7 +35,7 @@ def serve_mesh(config: Config, notices: Callable[[str], None], reload: Reload) -
 
 def _loop_factory(config: Config) -> Callable[[], asyncio.AbstractEventLoop] | None:
     """None: Python's own loop, which starts faster, and serves an agent without neighbours as well."""
-    if config.mesh is None or config.mesh.listen is None:
+    if config.mesh.listen is None:
         return None
     import uvloop
 
@@ -90,7 +90,6 @@ async def _live(
 
 
 def _keys(config: Config) -> Keys | None:
-    assert config.mesh is not None
     if config.mesh.bundle is None or config.mesh.security == "none":
         return None
     from elf.srt.security.files import load_agent_keys

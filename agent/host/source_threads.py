@@ -13,12 +13,13 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
-from typing import Protocol
+from typing import Any, Protocol
 
 from elf.agent.config.config import Config
 from elf.agent.control.columns import Columns, advertised, with_columns
 from elf.agent.host.cpu_share import CpuShare
 from elf.agent.host.job_costs import JobCosts
+from elf.agent.host.memory import Memory
 from elf.agent.node.mesh_node import MeshNode, Outer
 from elf.agent.work.mesh_source import ABSENT_S, MeshSource
 from elf.agent.work.seen_columns import SeenColumns
@@ -34,6 +35,8 @@ READ_RETRY_S = 5.0
 TURN_S = ABSENT_S / 2
 """Within this time each waiting `Read` has its turn, or its reading would expire. In between, its job gets lines through the
 others of its source."""
+MANY_DIVISOR = 32
+"""A source that holds more than the budget divided by this could fill it before the next look at memory."""
 COLUMNS_S = 10.0
 """How often the columns of logs whose format is detected are looked at, and advertised if they changed."""
 
@@ -70,6 +73,12 @@ class Host(Protocol):
     costs: JobCosts
     notices: Callable[[str], None]
     is_over: bool
+    memory: Memory
+    budget: Budget
+    transport: Any
+    store: Any
+    sinks: Any
+    service: Any
 
     def clock_us(self) -> int: ...
 
@@ -261,6 +270,8 @@ class SourceThreads:
             self._host.notices(text)
         with suppress(OSError):  # spilling fails now; the store reports why
             source.account()
+        if source.nbytes > self._host.budget.cap_bytes // MANY_DIVISOR:
+            self._host.memory.reserve(self._host, self._host.budget)
 
     def _answer(self, read: Read, answer: Cut | BaseException) -> None:
         """Report a cut to the node, which knows whether the job still has the seat that asked for it."""

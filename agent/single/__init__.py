@@ -1,5 +1,5 @@
-"""A lone agent: it follows files and publishes windows without a mesh.
+"""`elf run` live: one query over files that grow, or over a pipe.
 
-Enters: configuration, files. Leaves: windows to sinks.
+Enters: a query, files. Leaves: windows to sinks.
 May import: run, work, formats, files, disk, jobmaster.
 """

@@ -101,7 +101,7 @@ def follow(
     try:
         live = run.live(notices, on_progress)
         live.run(stop or Event())
-        live.finish(publish_open=True)
+        live.finish()
     finally:
         run.close()
     return run.summary(lost=())
@@ -185,7 +185,7 @@ def _follow_pipe(
     if source.is_live and has_windows:
         if not (stop.is_set() or lost.what):
             job.windows.advance(FOREVER_US)
-        live.finish(publish_open=True)
+        live.finish()
         return
     if stop.is_set():
         lost(INTERRUPTED)
@@ -215,7 +215,7 @@ class _Run:
         self.told = f"windows are final {duration_text(lateness)} after their end (--lateness)"
         job_options = JobOptions(lateness, options.emit_us)
         self.budget = Budget(options.memory_max, None, resident_bytes)
-        epoch = first_epoch(options.job, sinks, 0)
+        epoch = first_epoch(options.job, sinks)
         self.job = LiveJob(options.job, plan, job_options, sinks, self.budget, epoch)
         bounds = (options.since_us, options.until_us)
         self.source = wire(
@@ -234,9 +234,7 @@ class _Run:
             if on_progress is not None:
                 on_progress(Progress(0, None, lines))
 
-        self._live = Live(
-            [self.source], budget=self.budget, epoch=0, journal=None, notices=notices, on_progress=progress
-        )
+        self._live = Live(self.source, budget=self.budget, notices=notices, on_progress=progress)
         return self._live
 
     def close(self) -> None:

@@ -75,14 +75,7 @@ def follow_rows(
         if on_progress is not None:
             on_progress(Progress(0, None, lines))
 
-    live = Live(
-        [LiveSource(source, formats, feed, [])],
-        budget=budget,
-        epoch=0,
-        journal=None,
-        notices=notices,
-        on_progress=progress,
-    )
+    live = Live(LiveSource(source, formats, feed, []), budget=budget, notices=notices, on_progress=progress)
     try:
         live.run(stop, is_done)
         if is_over is not None:

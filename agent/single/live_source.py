@@ -6,14 +6,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
-import msgspec
-
 from elf.agent.files.blocks import Block, FileKey
-from elf.agent.files.source import SourceState
 from elf.agent.formats.choice import FormatChoice
-from elf.agent.formats.envelopes.kinds import is_detected
 from elf.agent.single.live_job import LiveJob
-from elf.agent.work.feed import Feed, ParseState, Reader, columns_for
+from elf.agent.work.feed import Feed, columns_for
 from elf.agent.work.unparsed import Unparsed
 
 STRINGS_MAX = 4 << 20
@@ -38,7 +34,6 @@ class Input(Protocol):
     def fileno(self) -> int: ...
     def wake(self) -> bool: ...
     def unread(self) -> set[int]: ...
-    def positions(self) -> SourceState: ...
     def head(self, key: FileKey | None = None) -> bytes: ...
     def scan(self, now: float) -> None: ...
     def read(self, now: float) -> Block | None: ...
@@ -56,70 +51,20 @@ class Moment(NamedTuple):
         return Moment(time.time_ns() // 1000, time.monotonic())
 
 
-class SourceRecord(msgspec.Struct, array_like=True):
-    """A source in the journal: its position, and the parse state of each of its files."""
-
-    position: SourceState
-    files: list[tuple[FileKey, ParseState]]
-    time_max: int | None
-
-    def has_read_as_far_as(self, other: SourceRecord) -> bool:
-        """Whether both have read the same bytes of the same files."""
-        return self._taken() == other._taken()
-
-    def _taken(self) -> dict[tuple[int, int, str], int]:
-        return {
-            (file.device, file.inode, file.path): file.offset for file in self.position.files if file.offset
-        }
-
-
 class LiveSource:
-    """One followed source with the jobs on it.
+    """One followed source with the jobs on it."""
 
-    apart: the job that has this source to itself, since its position differs from that of the others.
-    """
-
-    def __init__(
-        self,
-        source: Input,
-        formats: FormatChoice,
-        feed: Feed,
-        jobs: Sequence[LiveJob],
-        apart: str | None = None,
-    ) -> None:
-        self.source, self.formats, self.feed, self.jobs, self.apart = source, formats, feed, list(jobs), apart
-        self.on_failure: Callable[[LiveJob, Exception], None] | None = None
-        """Called with a job that raised, which is a bug of ours; must `leave_out` it. None: the error propagates."""
+    def __init__(self, source: Input, formats: FormatChoice, feed: Feed, jobs: Sequence[LiveJob]) -> None:
+        self.source, self.formats, self.feed, self.jobs = source, formats, feed, list(jobs)
         self._unparsed, self._path = Unparsed(source.name, formats.spec), ""
         self._last_line_s: float | None = None  # when the source last gave lines, or was first looked at
         self._scanned = Moment(0, 0.0)
         self._found_since: float | None = None
-        self._is_left = False
-
-    def leave_out(self, job: LiveJob) -> None:
-        """Give that job no more lines."""
-        self.feed.leave_out(job.worker)
-        self.jobs.remove(job)
-        self._is_left = not self.jobs
 
     def settle(self) -> None:
         """Cut every job: the rows of its worker go to its panes."""
-        for job in list(self.jobs):
-            try:
-                job.cut()
-            except OSError:
-                raise
-            except Exception as error:
-                if self.on_failure is None:
-                    raise
-                self.on_failure(job, error)
-
-    def worker_failed(self, worker: Reader, error: Exception) -> None:
-        """The feed reports that a worker failed."""
-        if self.on_failure is None:
-            raise error
-        (job,) = [job for job in self.jobs if job.worker is worker]
-        self.on_failure(job, error)
+        for job in self.jobs:
+            job.cut()
 
     def scan(self, now: Moment) -> None:
         """See `Source.scan`, whose clock is the steady one."""
@@ -130,12 +75,10 @@ class LiveSource:
         """Read until `deadline` (monotonic), or until `has_room` returns False. Returns whether more is waiting."""
         if self._last_line_s is None:
             self._last_line_s = now.steady_s
-        if self._is_left:  # the positions of its jobs are recorded
-            return False
         while (block := self.source.read(now.steady_s)) is not None:
             self._take(block, now)
             if time.monotonic() >= deadline or not has_room():
-                return not self._is_left
+                return True
         return False
 
     def _take(self, block: Block, now: Moment) -> None:
@@ -191,19 +134,6 @@ class LiveSource:
                 latest = idle_us
         return None if latest is None else min(latest, now_us)
 
-    def record(self) -> SourceRecord:
-        """Its present state, as a copy."""
-        files = [(key, msgspec.structs.replace(state)) for key, state in self.feed.files.items()]
-        return SourceRecord(self.source.positions(), files, self.feed.time_max)
-
-    def restore(self, record: SourceRecord) -> None:
-        """Resume parsing from the record (the source itself was opened with its position)."""
-        self.feed.files = dict(record.files)
-        self.feed.time_max = record.time_max
-        for key, state in record.files:
-            if state.format is not None and is_detected(self.formats.spec):
-                self.formats.remember(key, state.format)
-
 
 def wire(
     source: Input,
@@ -211,12 +141,10 @@ def wire(
     jobs: Sequence[LiveJob],
     timezone: str,
     agent: str,
-    saved: SourceRecord | None = None,
     bounds: tuple[int | None, int | None] | None = None,
-    apart: str | None = None,
     kind: type[LiveSource] = LiveSource,
 ) -> LiveSource:
-    """A source with a feed for its jobs, resumed where `saved` says. bounds: only lines of [since, until)."""
+    """A source with a feed for its jobs. bounds: only lines of [since, until)."""
     workers = [job.worker for job in jobs]
 
     def settle() -> None:
@@ -233,8 +161,5 @@ def wire(
         bounds=bounds,
         strings_max=STRINGS_MAX,
     )
-    live = kind(source, formats, feed, jobs, apart)
-    feed.on_failure = live.worker_failed
-    if saved is not None:
-        live.restore(saved)
+    live = kind(source, formats, feed, jobs)
     return live

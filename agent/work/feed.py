@@ -150,8 +150,6 @@ class Feed:
         self._bounds = bounds
         types = asked_types((each.name, each.type) for worker in workers for each in worker.plan.columns)
         self._parsers = Parsers(columns | types.keys(), types, timezone, agent, strings_max)
-        self.on_failure: Callable[[Reader, Exception], None] | None = None
-        """Called with a worker that raised (a bug of ours); has to `leave_out` it. None: the error propagates."""
         self._current: object = None
 
     @property
@@ -189,24 +187,11 @@ class Feed:
             state.pending_rejects += too_long + int(np.count_nonzero(batch.reject_rows == 0))
             timed = without_untimed(batch)
         for worker, retained in retained_of:
-            if all(each is not worker for each in self._workers):
-                continue  # another worker's failure left it out meanwhile
-            try:
-                before = _retained(worker, rejected_at, retained, late_us)
-                _count_too_long(worker, before, too_long)
-                mine = batch if worker.plan.window is None else timed
-                worker.add(complete(mine, worker), pane_before=before, retained_us=retained, late_us=late_us)
-            except OSError:
-                raise
-            except Exception as error:
-                if self.on_failure is None:
-                    raise
-                self.on_failure(worker, error)
+            before = _retained(worker, rejected_at, retained, late_us)
+            _count_too_long(worker, before, too_long)
+            mine = batch if worker.plan.window is None else timed
+            worker.add(complete(mine, worker), pane_before=before, retained_us=retained, late_us=late_us)
         self._after(state, batch)
-
-    def leave_out(self, worker: Reader) -> None:
-        """Pass no more lines to that worker."""
-        self._workers = [each for each in self._workers if each is not worker]
 
     def empty_dictionaries(self) -> None:
         """Free the dictionaries' memory, after settling every worker."""

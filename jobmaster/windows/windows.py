@@ -8,7 +8,7 @@ IO here.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 import numpy as np
@@ -213,20 +213,6 @@ class Published(msgspec.Struct):
     is_final: bool = False
 
 
-class WindowsState(msgspec.Struct, array_like=True, frozen=True):
-    """`LiveWindows` without the panes, as written to the journal.
-
-    changed, changed_panes: final windows and panes with new lines, which must be published, or stored, again.
-    """
-
-    watermark_us: int | None
-    dropped_until: int | None
-    published: list[tuple[int, int, bool]]
-    final_panes: list[int]
-    changed: list[int] = []
-    changed_panes: list[int] = []
-
-
 class LiveWindows:
     """The live windows of one job version: merge deltas, advance the watermark, publish.
 
@@ -406,32 +392,6 @@ class LiveWindows:
             self._changed = {start for start in self._changed if not self._is_past(start)}
             for start in [start for start in self.published if self._is_past(start)]:
                 del self.published[start]
-
-    def snapshot(self) -> WindowsState:
-        """The state that a restart needs in addition to the panes. Small: one entry per retained window and pane."""
-        published = [(start, known.n, known.is_final) for start, known in self.published.items()]
-        changed = [
-            start for start in self._changed if start in self.published and self.published[start].is_final
-        ]
-        return WindowsState(
-            self.watermark_us,
-            self._dropped_until,
-            published,
-            sorted(self._final_panes),
-            sorted(changed),
-            sorted(self._final_panes & self._changed_panes),
-        )
-
-    def restore(self, state: WindowsState, panes: Iterable[int], stored: Container[int] = ()) -> None:
-        """Continue after a restart, with `panes` merged already. Final windows stay as they were published; final panes that are
-        not in `stored` (acknowledged by a sink) are stored again, under the new epoch."""
-        self.watermark_us, self._dropped_until = state.watermark_us, state.dropped_until
-        self.published = {start: Published(n, is_final) for start, n, is_final in state.published}
-        self._final_panes = {pane for pane in state.final_panes if pane in stored}
-        self.touch(panes)
-        self._changed_panes -= self._final_panes.difference(state.changed_panes)
-        final = {start for start, known in self.published.items() if known.is_final}
-        self._changed -= final.difference(state.changed)
 
     def check(self) -> None:
         """Raise AssertionError unless the invariants hold."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from functools import lru_cache
+from threading import RLock
 from typing import TYPE_CHECKING, BinaryIO, TextIO
 from weakref import WeakSet
 
@@ -18,6 +19,8 @@ OUTPUTS = ("auto", "table", "json", "csv")
 COLOURS = ("auto", "always", "never")
 
 _tables: WeakSet[Table] = WeakSet()
+drawing = RLock()
+"""Held by a thread other than that of messages while it writes on a table."""
 
 
 def console(output: str = "auto", *, color: str = "auto", meta: bool = False) -> Sink:
@@ -67,8 +70,9 @@ def new_console(
 
 def make_way() -> None:
     """Call this before a message is written to the terminal: tables erase their open windows until the next flush."""
-    for table in _tables:
-        table.make_way()
+    with drawing:
+        for table in _tables:
+            table.make_way()
 
 
 def is_coloured(when: str) -> bool:

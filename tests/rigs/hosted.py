@@ -109,6 +109,9 @@ class Hosted:
     def describe(self, tell: StatusReport) -> StatusReport:
         return replace(tell, version="1.0", memory_bytes=1 << 20, memory_max=1 << 26)
 
+    def end(self, error: Exception) -> None:
+        raise error
+
     async def leave(self) -> bool:
         self.perform(self.node.leave(self.clock_us()))
         while not self.node.has_left:

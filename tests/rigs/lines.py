@@ -57,11 +57,19 @@ def line(rng: random.Random, second: int, *, with_time: bool = True) -> str:
     return f"{text} {'-' if size == '-' else took}" if with_time else text
 
 
-def lines(n: int, seed: int, *, seconds: int = 120, disorder: int = 5, with_time: bool = True) -> list[str]:
-    """`n` lines over `seconds`, neighbours out of order by up to `disorder` seconds."""
+def lines(
+    n: int,
+    seed: int,
+    *,
+    seconds: int = 120,
+    disorder: int = 5,
+    with_time: bool = True,
+    start: int = START,
+) -> list[str]:
+    """`n` lines over `seconds` from `start` on, neighbours out of order by up to `disorder` seconds."""
     rng = random.Random(seed)
     return [
-        line(rng, START + i * seconds // n - rng.randrange(disorder + 1), with_time=with_time)
+        line(rng, start + i * seconds // n - rng.randrange(disorder + 1), with_time=with_time)
         for i in range(n)
     ]
 

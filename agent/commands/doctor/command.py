@@ -47,8 +47,7 @@ def all_findings(path: Path) -> Iterator[Finding]:
     yield from log_findings(settings)
     yield from state_findings(settings)
     yield from machine_findings(settings, status is not None)
-    if settings.mesh is not None:
-        yield from mesh_findings(settings.mesh, status)
+    yield from mesh_findings(settings.mesh, status)
 
 
 def _configuration(settings: Config) -> Iterator[Finding]:
@@ -65,8 +64,6 @@ def _configuration(settings: Config) -> Iterator[Finding]:
 
 def _status(settings: Config, path: Path) -> w.Status | None:
     """What the agent that runs here with this configuration's state sees of its mesh; None if none answers."""
-    if settings.mesh is None:
-        return None
     try:
         with Control(socket_path(None, path, os.environ)) as control:
             status = control.one(w.MeshStatus())

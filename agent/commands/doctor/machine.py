@@ -35,16 +35,12 @@ def machine_findings(settings: Config, is_running: bool) -> Iterator[Finding]:
     yield _clock()
     yield _memory(settings)
     yield _descriptors()
-    if settings.mesh is not None:
-        yield from _ports(settings.mesh, is_running)
+    yield from _ports(settings.mesh, is_running)
 
 
 def _disks(settings: Config) -> Iterator[Finding]:
     folders = {"state_dir": settings.agent.state_dir}
-    if settings.mesh is not None:
-        folders |= {f"sink {sink.name}": sink.parquet for sink in settings.mesh.sinks if sink.parquet}
-    for job in settings.jobs:
-        folders |= {f"job {job.name}": sink.folder for sink in job.sinks if sink.folder is not None}
+    folders |= {f"sink {sink.name}": sink.parquet for sink in settings.mesh.sinks if sink.parquet}
     for name, folder in folders.items():
         yield _disk(f"disk {name}", folder)
 

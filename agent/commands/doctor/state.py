@@ -1,4 +1,4 @@
-"""Tries an agent's state: whether the folder is its own, and whether its journals are whole."""
+"""Tries an agent's state: whether the folder is its own, and whether its journal is whole."""
 
 from __future__ import annotations
 
@@ -10,21 +10,19 @@ from elf.agent.config import units
 from elf.agent.config.config import Config
 from elf.agent.disk import store
 from elf.agent.disk.journal import Reader
-from elf.agent.single import node
 from elf.errors import StateError
 
 
 def state_findings(settings: Config) -> Iterator[Finding]:
-    """Of the journals, which may grow meanwhile."""
+    """Of the journal, which may grow meanwhile."""
     folder = settings.agent.state_dir
-    journals = [path for path in (folder / store.JOURNAL, folder / node.JOURNAL) if path.is_file()]
+    journal = folder / store.JOURNAL
     if not folder.exists():
         yield ok("state", f"{folder}: not there yet; the agent's first start makes it")
-    elif not journals:
+    elif not journal.is_file():
         yield ok("state", f"{folder}: no journal yet")
     else:
-        for path in journals:
-            yield _journal(path)
+        yield _journal(journal)
 
 
 def _journal(path: Path) -> Finding:

@@ -60,7 +60,8 @@ SETTINGS = {
 class NewJob(msgspec.Struct, frozen=True):
     """A job as a command or a job file asks for it. lateness_us: None for that of the agents' formats. label: of the folder that
     has its file. params: NAME=VALUE of the query's parameters; the file may have more. sql: "" in an update that leaves the
-    query. given: the options that the command, or its file, names. since_us: of a job that never ran; None: now."""
+    query. given: the options that the command, or its file, names. since_us: of a job that never ran; None: now. shown: those of
+    its sinks that show open windows too, and so need not be the job's where nothing is ever final."""
 
     name: str
     sql: str
@@ -76,6 +77,11 @@ class NewJob(msgspec.Struct, frozen=True):
     limits: Limits = NO_LIMITS
     given: tuple[str, ...] = ()
     since_us: int | None = None
+    shown: tuple[str, ...] = ()
+
+    def sinks_for(self, plan: Plan) -> tuple[str, ...]:
+        """The sinks that take final windows of that query."""
+        return tuple(sink for sink in self.sinks if plan.window is not None or sink not in self.shown)
 
     def place(self, option: str) -> str:
         """Where that option was given, for a message."""
@@ -275,7 +281,8 @@ def spec_of(new: NewJob, plan: Plan, held: w.JobHeld, former: JobSpec | None) ->
     from elf.jobmaster.directory.versions import started, version_of
 
     lateness_us = _lateness_us(new, held.schemas.get(plan.source), former)
-    settings = Settings(lateness_us, new.keep_us, new.emit_us, new.sinks, new.limits)
+    sinks = new.sinks_for(plan)
+    settings = Settings(lateness_us, new.keep_us, new.emit_us, sinks, new.limits)
     check_settings(settings, plan, new.place("sinks"), new.place("limits"))
     # Not before the job's last spec, if the clock of its agent was ahead.
     now_us = max(held.now_us, former.since_us if former is not None else 0)
@@ -287,7 +294,7 @@ def spec_of(new: NewJob, plan: Plan, held: w.JobHeld, former: JobSpec | None) ->
         (version_of(plan, new.sql),),
         lateness_us=lateness_us,
         keep_us=new.keep_us,
-        sinks=new.sinks,
+        sinks=sinks,
         line_us=since_us,
         since_us=since_us,
         emit_us=new.emit_us,
@@ -298,10 +305,11 @@ def spec_of(new: NewJob, plan: Plan, held: w.JobHeld, former: JobSpec | None) ->
 
 
 def _lateness_us(new: NewJob, source: w.HeldSource | None, former: JobSpec | None) -> int:
-    """What was asked for; else that of the job as it runs, or the longest of the formats of the agents that follow its source."""
+    """What was asked for; else that of the job as it runs, unless a default was asked for, or the longest of the formats of the
+    agents that follow its source."""
     if new.lateness_us is not None:
         return new.lateness_us
-    if former is not None and not former.stopped:
+    if former is not None and not former.stopped and "lateness" not in new.given:
         return former.lateness_us
     return (source.lateness_us if source is not None else 0) or LATENESS_MAX_US
 

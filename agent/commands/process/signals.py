@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
 from types import FrameType
@@ -52,16 +52,13 @@ class Stop:
 
 
 @contextmanager
-def stop_on_signals(reload: Callable[[Callable[[], None]], None] | None = None) -> Iterator[Stop]:
-    """SIGINT and SIGTERM set the event within; SIGHUP calls `reload` with what sets it. Outside the main thread nothing is
-    installed."""
+def stop_on_signals() -> Iterator[Stop]:
+    """SIGINT and SIGTERM set the event within. Outside the main thread nothing is installed."""
     stop = Stop()
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return
     before = {number: signal.signal(number, stop.ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    if reload is not None:
-        before[signal.SIGHUP] = signal.signal(signal.SIGHUP, lambda number, frame: reload(stop.event.set))
     try:
         yield stop
     finally:

@@ -26,6 +26,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -46,7 +47,7 @@ from elf.jobmaster.delivery.states import PaneReader
 from elf.jobmaster.directory.job_spec import JobSpec, decode_job
 from elf.jobmaster.directory.settings import sinks_of
 from elf.jobmaster.log.schedule import plan_of
-from elf.jobmaster.windows.result import PaneState, Window
+from elf.jobmaster.windows.result import PaneState, StreamClosed, Window
 from elf.sinks.lake.parquet import ParquetSink, WriterDied, WriterProcess, cause
 from elf.srt.messages.effects import Effect, Send, Write
 from elf.srt.messages.ids import JobId, NodeId
@@ -84,6 +85,9 @@ class Host(Protocol):
 
     def perform(self, effects: Sequence[Outer]) -> None: ...
 
+    def end(self, error: Exception) -> None:
+        """End the process with that error."""
+
     @property
     def store(self) -> Recorder: ...
 
@@ -96,7 +100,8 @@ class SinkHost:
         cannot be made."""
         self._host = host
         self._lakes = {each.name: ParquetSink(each.parquet) for each in sections if each.parquet is not None}
-        self._streams = Streams({each.name: each.console for each in sections if each.console is not None})
+        streams = {each.name: each.console for each in sections if each.console is not None}
+        self._streams = Streams(streams, {each.name for each in sections if each.shows_open})
         self._ledgers: dict[JobId, dict[str, Ledger]] = {}
         self._records = {key: list(known) for (kind, key), known in records.items() if kind == "ledger"}
         """Ledgers of earlier lives; of streams, as they are on disk."""
@@ -118,6 +123,7 @@ class SinkHost:
         self.is_refused = False
         self.refusal = ""
         """Whether writes to a lake fail at present, and why."""
+        self._unshown = ""  # why an open window was not shown
         self.stored = 0
         """Windows stored since the start."""
         self._vacancies: dict[JobId, Vacancy] = {}  # jobs whose windows could not be stored
@@ -200,7 +206,22 @@ class SinkHost:
             self._work.cancel()
             await asyncio.gather(self._work, return_exceptions=True)
         await self._outlets.close()
+        with suppress(OSError, StreamClosed):
+            await self._in_thread(self._streams.close)
         await asyncio.get_running_loop().run_in_executor(None, self._thread.shutdown)
+
+    async def show(self, name: str, window: Window) -> None:
+        """See `Streams.show`, without errors of standard output. Raises StreamClosed."""
+        try:
+            await self._in_thread(self._streams.show, name, window)
+        except OSError as error:
+            self._unshown = f"sink {name}: {cause(error)}"
+            self._refuse(self._unshown)
+            return
+        if self._unshown and self.refusal == self._unshown:
+            self._host.notices(f"sink {name}: standard output: works again")
+            self.is_refused, self.refusal = False, ""
+        self._unshown = ""
 
     async def _serve(self) -> None:
         """Process batches until the queue is empty."""
@@ -210,6 +231,8 @@ class SinkHost:
                 letters, self._queue, self.queued_bytes = list(self._queue.values()), {}, 0
                 await self._take_batch(letters)
                 self._compact()
+        except StreamClosed as error:
+            self._host.end(error)
         finally:
             self._work = None
 

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from elf.__main__ import main
+from elf.agent.config.specs import own_sink
+from elf.sinks.spec import parse
 from tests.rigs import paths
 
 HEAD = "192.0.2.{0} - - [17/May/2015:10:05:{1:02} +0000]"
@@ -451,8 +453,9 @@ class TestConfiguration:
         (tmp_path / "to").write_text("a file")
         code, out, err = elf(capfd, "validate", "-c", path)
         assert (code, out) == (78, "")
+        name = own_sink(parse("parquet:to/lake", tmp_path)).name
         assert err == (
-            f"elf: {path}:7: job errors: sink parquet:{tmp_path}/to/lake: {tmp_path}/to: Not a directory; "
+            f"elf: {path}: sink {name}: {tmp_path}/to/lake: {tmp_path}/to: Not a directory; "
             "name another folder, or make it writable\n"
         )
 
@@ -463,7 +466,8 @@ class TestConfiguration:
         path.write_text(f'{CONFIGURATION}sinks = ["parquet:/proc/lake"]\n')
         code, _, err = elf(capfd, "validate", "-c", path)
         assert code == 78
-        assert err.startswith(f"elf: {path}:7: job errors: sink parquet:/proc/lake: /proc: ")
+        assert err.startswith(f"elf: {path}: sink lake-")
+        assert ": /proc/lake: /proc: " in err
         assert err.count("\n") == 1
 
     @pytest.mark.process

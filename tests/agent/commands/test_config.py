@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from elf.agent.config import units
 from elf.agent.config.config import Config, load, parse
+from elf.agent.config.specs import SinkSection
 from elf.agent.config.toml_lines import key_lines
 from elf.errors import ConfigError
-from elf.sinks.spec import SinkSpec
 
 TEXT = '''\
 # An agent.
@@ -68,7 +68,10 @@ def test_everything_is_read() -> None:
     [job] = config.jobs
     assert job.sql == "SELECT count(*) FROM access\nlateness = 3\n"
     assert (job.lateness_us, job.emit_us, job.keep_us) == (5_000_000, 250_000, 3_600_000_000)
-    assert job.sinks == (SinkSpec("console"), SinkSpec("parquet", Path("/etc/elf/lake")))
+    shown, lake = config.sinks_of(job)
+    assert shown == SinkSection("console", console="auto", shows_open=True)
+    assert (lake.name[:5], lake.parquet) == ("lake-", Path("/etc/elf/lake"))
+    assert job.sinks == ("console", lake.name)
     assert job.where == "/etc/elf/elf.toml:19"
 
 
@@ -78,7 +81,7 @@ def test_defaults() -> None:
     assert config.agent.memory_max == 64 << 20
     assert config.agent.name
     [job] = config.jobs
-    assert (job.lateness_us, job.sinks) == (60_000_000, (SinkSpec("console"),))
+    assert (job.lateness_us, job.sinks) == (None, ("console",))
 
 
 @pytest.mark.parametrize(
@@ -171,7 +174,7 @@ def test_the_environment_overrides_the_file_and_flags_override_both() -> None:
     assert (config.agent.name, config.agent.memory_max) == ("web2", 16 << 20)
     assert config.sources[0].paths == ("/etc/elf/a", "/etc/elf/b")
     assert config.sources[1].format == "combined"
-    assert config.jobs[0].sinks == (SinkSpec("console"),)
+    assert config.jobs[0].sinks == ("console",)
 
 
 def test_mistakes_in_environment_and_flags() -> None:

@@ -207,7 +207,6 @@ def test_configuration_is_valid(tmp_path: Path) -> None:
     )
     config = parse(text + team.SINK, tmp_path / "web1" / "elf.toml", environ={})
     assert config.agent.name == "web1"
-    assert config.mesh is not None
     assert config.mesh.bundle is not None
     assert config.mesh.bundle.resolve() == tmp_path / "keys" / "web1.keys"
     (sink,) = config.mesh.sinks

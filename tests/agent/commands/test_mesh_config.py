@@ -12,7 +12,7 @@ from elf.agent.config.config import Config, parse
 from elf.agent.config.specs import MeshSection, SinkSection, parameter_keys
 from elf.errors import ConfigError
 from elf.jobmaster.directory.limits import Limits
-from elf.sinks.spec import HOOK_EXPECTED, Broker, Hook
+from elf.sinks.spec import EXPECTED, HOOK_EXPECTED, Broker, Hook
 from elf.srt.messages.addresses import Address
 from elf.srt.messages.parameters import Parameters
 
@@ -70,7 +70,6 @@ def refusal(text: str, environ: dict[str, str] | None = None) -> str:
 def test_everything_is_read() -> None:
     config = read()
     mesh = config.mesh
-    assert mesh is not None
     assert (str(mesh.listen), str(mesh.advertise)) == ("0.0.0.0:7070", "10.0.0.5:7070")
     assert [str(seed) for seed in mesh.seeds] == [f"10.0.0.6:7070/{KEY}", f"web3.example.com:7071/{KEY}"]
     assert (mesh.security, mesh.bundle) == ("curve", Path("/etc/elf/web1.keys"))
@@ -82,7 +81,6 @@ def test_everything_is_read() -> None:
 
 def test_little_is_needed_on_loopback() -> None:
     mesh = read(LOOPBACK).mesh
-    assert mesh is not None
     assert mesh.advertise == mesh.listen == Address("127.0.0.1:7070")
     assert (mesh.seeds, mesh.bundle, mesh.parameters, mesh.sinks) == ((), None, Parameters(), ())
 
@@ -90,21 +88,12 @@ def test_little_is_needed_on_loopback() -> None:
 def test_a_group_that_may_read_is_known_by_its_name() -> None:
     name, number = getgrgid(0).gr_name, 0
     mesh = read(TEXT.replace("cpu_max = 0.5", f'control_group = "{name}"')).mesh
-    assert mesh is not None
     assert mesh.control_group == number
     again = read().mesh
-    assert again is not None
     assert again.control_group is None
 
 
-def test_without_listen_an_agent_is_its_own() -> None:
-    text = (
-        '[[source]]\nname = "access"\npath = "a"\n[[job]]\nname = "j"\nsql = "SELECT count(*) FROM access"\n'
-    )
-    assert read(text).mesh is None
-
-
-def test_without_listen_and_jobs_it_is_a_mesh_of_one() -> None:
+def test_without_listen_it_is_a_mesh_of_one() -> None:
     text = (
         '[agent]\nmetrics = "127.0.0.1:9464"\n[[source]]\nname = "access"\npath = "a"\n[mesh]\nflush = "1s"\n'
         '[[sink]]\nname = "lake"\nparquet = "/srv/lake"\n[[sink]]\nname = "out"\nconsole = "json"\n[limits]\ngroups = 500\n'
@@ -146,7 +135,6 @@ def test_the_environment_comes_before_the_file() -> None:
             "ELF_SINK_LAKE_PARQUET": "/l",
         }
     ).mesh
-    assert mesh is not None
     assert (mesh.seeds, mesh.parameters.flush_us, mesh.parameters.leaves) == ((), 80_000, 16)
     assert (mesh.bundle, mesh.sinks[0].parquet) == (Path("/k"), Path("/l"))
 
@@ -287,14 +275,44 @@ def test_jobs_beside_what_only_a_node_has_are_those_of_a_mesh_of_one(
     given: str, sinks: tuple[str, ...]
 ) -> None:
     config = read(given + LONE + (f"sinks = {list(sinks)}\n" if sinks else ""))
-    assert config.mesh is not None
     assert config.mesh.listen is None
     (job,) = config.jobs
-    assert (job.served, job.sinks) == (sinks, ())
-    assert read(LONE).mesh is None
-    assert [str(sink) for sink in read(LONE).jobs[0].sinks] == ["console"]
-    expected = f"expected names of [[sink]] tables, each once; {'those of this file are out' if sinks else 'this file has none'}"
-    assert f"[job] sinks: {expected}, found" in refusal(given + LONE + 'sinks = ["lake"]\n')
+    assert job.sinks == (sinks or ("console",))
+    assert read(LONE).mesh == MeshSection(
+        listen=None,
+        advertise=None,
+        seeds=(),
+        security="curve",
+        bundle=None,
+        parameters=Parameters(),
+        sinks=(SinkSection("console", console="auto", shows_open=True),),
+    )
+    names = ", or names of [[sink]] tables (out)" if sinks else ""
+    assert f"[job] sinks: expected {EXPECTED}{names}, found" in refusal(given + LONE + 'sinks = ["lake"]\n')
+
+
+def test_sinks_that_jobs_name_by_what_they_are_are_the_agents() -> None:
+    """Each once, also one that a table names too; a lake's name is its folder's, whatever else is in the file."""
+    other = LONE.partition("[[job]]")[2]
+    text = LONE + 'sinks = ["parquet:lake", "console:json"]\n' + f"[[job]]{other.replace('hits', 'few')}"
+    more = text + 'sinks = ["console:json", "parquet:/srv/lake", "parquet:/etc/elf/lake"]\n'
+    with pytest.raises(ConfigError, match="each sink once"):
+        read(more.replace('"parquet:/srv/lake"', '"console:json"'))
+    config = read(more)
+    first, second = (job.sinks for job in config.jobs)
+    assert [(sink.name, sink.console, sink.parquet) for sink in config.mesh.sinks] == [
+        (first[0], None, Path("/etc/elf/lake")),
+        ("console-json", "json", None),
+        (second[1], None, Path("/srv/lake")),
+    ]
+    assert second == ("console-json", second[1], first[0])
+    table = '[[sink]]\nname = "kept"\nparquet = "lake"\n'
+    assert [job.sinks for job in read(table + more).jobs] == [
+        ("kept", "console-json"),
+        ("console-json", second[1], "kept"),
+    ]
+    taken = '[[sink]]\nname = "console-json"\nconsole = "csv"\n'
+    assert "no [[sink]] with the name console-json, which console:json has" in refusal(taken + text)
 
 
 def test_a_job_of_a_mesh_is_started_with_a_command() -> None:
@@ -312,7 +330,6 @@ def test_it_is_described() -> None:
 def test_limits_for_every_job() -> None:
     text = TEXT + '[limits]\ngroups = 500\nbytes = "1MiB"\n'
     mesh = read(text, {"ELF_LIMITS_PROCESSOR": "0.5"}).mesh
-    assert mesh is not None
     assert mesh.limits == Limits(500, False, 1 << 20, 500_000)
     assert "[limits] groups: expected a whole number above 0" in refusal(text.replace("500", "-1"))
     assert "[limits] over: unknown key" in refusal(text + 'over = "other"\n')
@@ -333,7 +350,6 @@ def test_a_broker_and_its_files() -> None:
         'parquet = "/srv/lake"', 'mqtt = "mqtts://[::1]"\nmesh = "shop"\ncredentials = "secrets/mqtt"'
     )
     mesh = read(text).mesh
-    assert mesh is not None
     (sink,) = mesh.sinks
     assert sink.mqtt == Broker("::1", 8883, True, "shop", Path("/etc/elf/secrets/mqtt"))
     assert (str(sink), sink.takes_rows) == (
@@ -347,7 +363,6 @@ def test_an_endpoint_and_its_files() -> None:
         'parquet = "/srv/lake"', 'webhook = "https://h:444/T0/KEY"\nsecret = "secrets/hook"\nprivate = true'
     )
     mesh = read(text).mesh
-    assert mesh is not None
     (sink,) = mesh.sinks
     secret = Path("/etc/elf/secrets/hook")
     assert sink.webhook == Hook("h", 444, True, "/T0/KEY", secret=secret, is_private=True)
@@ -359,7 +374,6 @@ def test_files_of_lines_and_a_command() -> None:
         'parquet = "/srv/lake"', 'jsonl = "windows"\n\n[[sink]]\nname = "c"\nexec = ["/bin/c", "$x"]'
     )
     mesh = read(text).mesh
-    assert mesh is not None
     files, command = mesh.sinks
     assert (files.jsonl, command.command) == (Path("/etc/elf/windows"), ("/bin/c", "$x"))
     assert [str(each) for each in mesh.sinks] == [

@@ -20,7 +20,7 @@ from elf.errors import PeerError
 from elf.jobmaster.delivery.ledger import Ledger
 from elf.jobmaster.delivery.shown import check_rows
 from elf.jobmaster.windows.reading import digest_steps
-from elf.jobmaster.windows.result import ColumnInfo, Lines, Window
+from elf.jobmaster.windows.result import ColumnInfo, Lines, StreamClosed, Window
 from elf.sinks.lake.layout import ledger
 from elf.srt.messages.ids import job_id
 from elf.srt.messages.parameters import Parameters
@@ -151,6 +151,53 @@ def test_a_window_without_the_rows_that_it_has_is_refused() -> None:
     check_rows(put([("/a", 1)], WITHDRAWN, sent=False))
     with pytest.raises(PeerError, match="sent no rows"):
         check_rows(put([("/a", 1)], sent=False))
+
+
+def test_open_windows_are_shown_until_they_are_final(output: Output) -> None:
+    streams = Streams({"screen": "json", "file": "json"}, opens=["screen"])
+    streams.show("screen", window(0, [("/a", 1), ("/b", 1)], "open", 1))
+    streams.show("screen", window(0, [("/a", 2), ("/b", 1)], "open", 2))
+    streams.put("screen", window(0, [("/a", 3), ("/b", 1)], n=3))
+    streams.show("screen", window(0, [("/a", 9)], "open", 2))  # it was on its way
+    streams.show("screen", window(1, [("/c", 1)], "open", 4))
+    streams.put("screen", window(1, [], "withdrawn", 5))
+    streams.show("screen", window(1, [("/c", 2)], "open", 6))
+    streams.close()
+    found = [(row["path"], row["hits"], row["_elf"]["status"]) for row in output.rows]
+    assert found == [
+        ("/a", 1, "open"),
+        ("/b", 1, "open"),
+        ("/a", 2, "open"),
+        ("/a", 3, "final"),
+        ("/b", 1, "final"),
+        ("/c", 1, "open"),
+        (None, None, "withdrawn"),
+        ("/c", 2, "open"),
+    ]
+
+
+def test_open_windows_do_not_pile_up_for_a_reader_that_does_not_read(output: Output) -> None:
+    streams = Streams({"screen": "json"}, opens=["screen"])
+    output.room, output.error = 0, errno.EAGAIN
+    with pytest.raises(OSError, match="Broken pipe"):
+        streams.show("screen", window(0, [("/a", 1)], "open", 1))
+    for n in (2, 3):
+        with pytest.raises(OSError, match="Broken pipe"):
+            streams.show("screen", window(0, [("/a", n)], "open", n))
+    output.room = None
+    streams.show("screen", window(0, [("/a", 4)], "open", 4))
+    assert [row["hits"] for row in output.rows] == [1, 4]
+
+
+def test_without_a_reader_a_console_ends_the_process_and_a_sink_of_others_does_not(output: Output) -> None:
+    output.room = 0
+    shared, own = Streams({"screen": "json"}), Streams({"screen": "json"}, opens=["screen"])
+    for streams in (shared, own):
+        streams.put("screen", window(0, [("/a", 1)]))
+    with pytest.raises(OSError, match="Broken pipe"):
+        shared.flush()
+    with pytest.raises(StreamClosed):
+        own.flush()
 
 
 # In a mesh.

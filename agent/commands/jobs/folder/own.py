@@ -25,17 +25,18 @@ from elf.jobmaster.directory.job_spec import ALL_TIME
 
 
 class Order(msgspec.Struct, frozen=True):
-    """The agent's control socket, its configuration, and the jobs of it."""
+    """The agent's control socket, its configuration, and the jobs of it. shown: its sinks that show open windows too."""
 
     socket: Path
     config: Path
     jobs: list[JobFile]
+    shown: tuple[str, ...] = ()
 
 
 def submit(order: Order) -> Iterator[str]:
     """Submit the jobs. Yields notices. Raises UsageError for errors in the file, ElfError if the agent cannot be asked."""
     known = all_jobs(order.socket)
-    asked = [job_of_file(file, str(file.name), LABEL) for file in order.jobs]
+    asked = [replace(job_of_file(file, str(file.name), LABEL), shown=order.shown) for file in order.jobs]
     if not any(line.label == LABEL for line in known):
         # As the agent begins with its file, its jobs count all lines that it has.
         asked = [replace(job, since_us=ALL_TIME) for job in asked]

@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from elf.agent.commands.jobs.change import all_differences, settings_for
 from elf.agent.commands.jobs.job import NewJob, being_stopped, spec_of
@@ -58,7 +59,8 @@ def step_of(job: NewJob, plan: Plan, held: JobHeld) -> Step:
             f"{job.place('name')}: job {job.name} belongs to the folder labelled {former.label}, and this one is labelled "
             f"{job.label}; a job has one folder: keep its file there, or stop the job first"
         )
-    settings, version = settings_for(former, job, plan), spec.versions[-1]
+    asked = replace(job, lateness_us=spec.lateness_us, sinks=spec.sinks)
+    settings, version = settings_for(former, asked, plan), spec.versions[-1]
     if meaning_of(version) == meaning_of(former.versions[-1]):
         version = former.versions[-1]
         if settings == former.settings:
