@@ -26,6 +26,8 @@ from elf.sinks.lake.frames import Done, PaneFrame, PartFrame, Schema
 from elf.sinks.lake.types import arrow_array, arrow_type
 
 ROWS_PER_GROUP = 1 << 16
+SKETCHES_PER_GROUP = 1 << 12
+"""Rows of a table whose rows have sketches: 16 MiB of them for each such column."""
 SHORT_BYTES = 1 << 12
 PARTITIONS = ("version", "date")
 
@@ -133,30 +135,32 @@ def _is_empty(parts: Iterable[PartFrame]) -> bool:
 def _tables(schema: Schema, panes: Panes) -> Iterator[Any]:
     """The panes' rows, in tables of about `ROWS_PER_GROUP`: one row per group, or one marked `_empty`."""
     arrow = file_schema(schema.columns)
+    most = ROWS_PER_GROUP if pa.binary() not in arrow.types else SKETCHES_PER_GROUP
     heads: list[tuple[PaneFrame, int]] = []
     columns: list[list[Any]] = [[] for _ in schema.columns]
     rows = 0
-    for pane, groups, values in _decoded(panes, len(columns)):
+    for pane, groups, values in _decoded(panes, len(columns), most):
         heads.append((pane, groups))
         for column, added in zip(columns, values, strict=True):
             column.extend(added if groups else (None,))
         rows += max(groups, 1)
-        if rows >= ROWS_PER_GROUP:
+        if rows >= most:
             yield _table(heads, columns, arrow)
             heads, columns, rows = [], [[] for _ in schema.columns], 0
     if heads:
         yield _table(heads, columns, arrow)
 
 
-def _decoded(panes: Panes, width: int) -> Iterator[tuple[PaneFrame, int, list[list[Any]]]]:
-    """Each part of each pane: the pane, the number of groups, and their values. A pane without groups has one empty part."""
+def _decoded(panes: Panes, width: int, most: int) -> Iterator[tuple[PaneFrame, int, list[list[Any]]]]:
+    """Each part of each pane, of `most` groups at most: the pane, the number of groups, and their values. A pane without groups
+    has one empty part."""
     for pane, parts in panes.items():
         none = True
         for values in whole_parts((part.values, part.more) for part in parts):
             groups = len(values[0]) if values else 0
-            if groups:
+            for at in range(0, groups, most):
                 none = False
-                yield pane, groups, values
+                yield pane, min(most, groups - at), [column[at : at + most] for column in values]
         if none:
             yield pane, 0, [[]] * width
 
