@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from calendar import monthrange
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 
@@ -51,14 +50,18 @@ class Age(msgspec.Struct, frozen=True):
     months: int = 0
     us: int = 0
 
+    def __str__(self) -> str:
+        return f"{self.months} months" if self.months else f"{self.us / DURATIONS_US['d']:g} days"
+
     def before(self, now_us: int) -> int:
         """The moment so long before `now_us`, microseconds UTC: on the same day of the month, or on its last one."""
         now = datetime.fromtimestamp(now_us // 1_000_000, UTC)
         year, month = divmod(now.year * 12 + now.month - 1 - self.months, 12)
         if year < 1:
             raise ValueError(AGE_EXPECTED)
-        day = min(now.day, monthrange(year, month + 1)[1])
-        then = now.replace(year=year, month=month + 1, day=day)
+        first = now.replace(year=year, month=month + 1, day=1)
+        days = ((first + timedelta(days=31)).replace(day=1) - first).days
+        then = first.replace(day=min(now.day, days))
         return int(then.timestamp()) * 1_000_000 + now_us % 1_000_000 - self.us
 
 

@@ -22,7 +22,7 @@ import msgspec
 
 from elf.agent.disk.journal import Journal
 from elf.agent.host.allocator import give_back
-from elf.agent.host.compaction import Compaction
+from elf.agent.host.compaction import Care, Compaction
 from elf.agent.single.job_record import JobRecord
 from elf.agent.single.live_job import LiveJob
 from elf.agent.single.live_source import LiveSource, Moment, SourceRecord
@@ -91,7 +91,7 @@ class Live:
                 self._poll.register(descriptor, select.POLLIN)
         self._next_emit = {job.name: 0.0 for job in self.jobs}
         self._next_sync = self._next_store = 0.0
-        self._compaction = Compaction(lakes, time.monotonic())
+        self._compaction = Compaction([Care(lake) for lake in lakes], time.monotonic())
         self._retry_at = 0.0
         self._snapshot_bytes = (
             0  # unknown how much of the journal is history: a long one is rewritten at once

@@ -191,7 +191,8 @@ def _of_doubles(aggregate: Aggregate) -> Merged:
         total = sum_sql(bins[0])
         sql = total if aggregate.function == "sum" else f"({total}) / CAST({count} AS double)"
     else:
-        sql = _moment(aggregate.function, count, lambda divisor: variance_sql(count, *bins, divisor))
+        sums, squares = bins
+        sql = _moment(aggregate.function, count, lambda divisor: variance_sql(count, sums, squares, divisor))
     return Merged(f"CASE WHEN {count} > 0 THEN {sql} END", (count, *bins))
 
 

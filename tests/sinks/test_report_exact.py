@@ -132,7 +132,7 @@ def test_quantiles_of_doubles(spark: Any) -> None:
             np.array([0, len(case)]), order, np.ones(len(case), np.int64), fraction, integer=False
         )
         edges = [-INF if np.isnan(bounds[0]) else bounds[0], INF if np.isnan(bounds[1]) else bounds[1]]
-        expected.append(float(np.clip(raw, *edges)[0]))
+        expected.append(float(np.clip(raw, edges[0], edges[1])[0]))
     frame = spark.createDataFrame(
         rows, "_fam0 array<struct<key:int,value:bigint>>, _acc0 bigint, _acc1 double, _acc2 double"
     )
