@@ -49,8 +49,13 @@ _KINDS = (
     'jsonl = "FOLDER"',
     'exec = ["/PROGRAM"]',
 )
-_ABOUT = {"mqtt": 'a broker: mqtt = "mqtt://HOST"', "webhook": 'an endpoint: webhook = "https://HOST/PATH"'}
+_ABOUT = {
+    "parquet": 'a lake: parquet = "FOLDER"',
+    "mqtt": 'a broker: mqtt = "mqtt://HOST"',
+    "webhook": 'an endpoint: webhook = "https://HOST/PATH"',
+}
 _KEYS_OF = {
+    "parquet": ("keep", "compact_after"),
     "mqtt": ("mesh", "credentials", "ca", "cert", "key"),
     "webhook": ("mesh", "secret", "ca", "private"),
 }
@@ -288,6 +293,7 @@ class _Reader:
             "exec": Key(specs.read_command),
         }
         about = {"mesh": Key(specs.read_name, "main"), "private": Key(read_flag)}
+        about |= {"keep": Key(specs.read_age), "compact_after": Key(specs.read_compact_after)}
         about |= dict.fromkeys(("credentials", "ca", "cert", "key", "secret"), Key(self._folder))
         values = self._values("sink", keys | about, table, index)
         given = {key: values.pop(key) for key in about}
@@ -301,6 +307,7 @@ class _Reader:
             if given[key] not in (None, "main") and kind not in takers:
                 self._refuse("sink", key, f"is about {' or '.join(_ABOUT[each] for each in takers)}", index)
         values["command"] = values.pop("exec")
+        values |= {key: given[key] for key in _KEYS_OF["parquet"]}
         if kind == "mqtt":
             values["mqtt"] = self._broker(index, values["mqtt"], given)
         elif kind == "webhook":

@@ -17,6 +17,7 @@ import msgspec
 
 from elf.agent.config import units
 from elf.agent.config.names import NAME_EXPECTED, is_name
+from elf.agent.config.units import Age
 from elf.errors import PeerError
 from elf.jobmaster.directory.limits import NO_LIMITS, Limits
 from elf.sinks.spec import Broker, Hook, SinkSpec
@@ -40,7 +41,8 @@ class SinkSection(msgspec.Struct, frozen=True):
 
     parquet: the folder of the lake. console: the format in which the stream writes on the agent's standard output. mqtt: the
     broker. webhook: the endpoint. jsonl: the folder of the files. command: a program and its arguments. shows_open: of a stream:
-    whether it shows the open windows of the agent's own jobs too.
+    whether it shows the open windows of the agent's own jobs too. keep: the age at which the lake's days expire; None: never.
+    compact_after: that at which a day becomes one file, in microseconds.
     """
 
     name: str
@@ -51,6 +53,8 @@ class SinkSection(msgspec.Struct, frozen=True):
     jsonl: Path | None = None
     command: tuple[str, ...] | None = None
     shows_open: bool = False
+    keep: Age | None = None
+    compact_after: int | None = None
 
     @property
     def takes_rows(self) -> bool:
@@ -66,6 +70,8 @@ class SinkSection(msgspec.Struct, frozen=True):
             return f"sink {self.name}: {self.jsonl}/JOB.DAY.jsonl"
         if self.command is not None:
             return f"sink {self.name}: runs {self.command[0]}"
+        if self.keep is not None:
+            return f"sink {self.name}: {self.parquet}, days are kept for {self.keep}"
         where = f"{self.parquet}" if self.console is None else f"standard output, {CONSOLES[self.console]}"
         return f"sink {self.name}: {where}"
 
@@ -102,6 +108,21 @@ class MeshSection(msgspec.Struct, frozen=True):
     sinks: tuple[SinkSection, ...] = ()
     control_group: int | None = None
     limits: Limits = NO_LIMITS
+
+
+def read_age(value: object) -> Age:
+    """How long a lake keeps its days. Raises ValueError with what was expected."""
+    if not isinstance(value, str) or (age := units.age(value)) == Age():
+        raise ValueError(units.AGE_EXPECTED)
+    return age
+
+
+def read_compact_after(value: object) -> int:
+    """The age at which a day of a lake is compacted, microseconds. Raises ValueError with what was expected."""
+    age = read_age(value)
+    if age.months:
+        raise ValueError('a duration like "1 day" or "36h"')
+    return age.us
 
 
 def parameter_keys() -> dict[str, str]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+
+import msgspec
 
 SIZES = {"": 1, "B": 1}
 for _power, _letter in enumerate("KMGT", start=1):
@@ -22,6 +24,7 @@ DURATIONS_US = {
 
 SIZE_EXPECTED = 'a size like "64MiB"'
 DURATION_EXPECTED = 'a duration like "60s", "250ms" or "1h"'
+AGE_EXPECTED = 'a time like "13 months", "90 days" or "36h"'
 MOMENT_EXPECTED = "a time like 2015-05-17T10:05 or 2015-05-17, or how long ago, like 1h"
 
 _NUMBER_UNIT = re.compile(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]*)")
@@ -39,6 +42,41 @@ def duration_us(text: str) -> int:
     if not parts or _NUMBER_UNIT.sub("", text).strip():
         raise ValueError(DURATION_EXPECTED)
     return sum(_scaled(f"{number}{unit}", DURATIONS_US, DURATION_EXPECTED) for number, unit in parts)
+
+
+class Age(msgspec.Struct, frozen=True):
+    """How long ago, as people say it: calendar months, and microseconds."""
+
+    months: int = 0
+    us: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.months} months" if self.months else f"{self.us / DURATIONS_US['d']:g} days"
+
+    def before(self, now_us: int) -> int:
+        """The moment so long before `now_us`, microseconds UTC: on the same day of the month, or on its last one."""
+        now = datetime.fromtimestamp(now_us // 1_000_000, UTC)
+        year, month = divmod(now.year * 12 + now.month - 1 - self.months, 12)
+        if year < 1:
+            raise ValueError(AGE_EXPECTED)
+        first = now.replace(year=year, month=month + 1, day=1)
+        days = ((first + timedelta(days=31)).replace(day=1) - first).days
+        then = first.replace(day=min(now.day, days))
+        return int(then.timestamp()) * 1_000_000 + now_us % 1_000_000 - self.us
+
+
+def age(text: str) -> Age:
+    """ "13 months", "2 years", "90 days", "1 day", "36h". Raises ValueError."""
+    found = re.fullmatch(r"\s*(\d{1,5})\s*(day|week|month|year)s?\s*", text)
+    try:
+        if found is None:
+            return Age(us=duration_us(text))
+    except ValueError:
+        raise ValueError(AGE_EXPECTED) from None
+    number = int(found[1])
+    if found[2] in ("month", "year"):
+        return Age(months=number * (12 if found[2] == "year" else 1))
+    return Age(us=number * DURATIONS_US[found[2][0]])
 
 
 def _scaled(text: str, units: dict[str, int], expected: str) -> int:

@@ -10,20 +10,23 @@ It is in the metadata of every file of the lake, as JSON, so that a reader needs
     having      SQL text or null                limit      a number or null
     order       [{sql, descending, nulls_first}], including the keys that break ties
 
-`sql` is over the merged state: each state column merged by its role (sum, min, max, distinct, buckets: see
-`elf.sinks.lake.spark_read`) under its own name, and
-`#k0`, … for the keys, `#window_start`, `#window_end`. `columns` are the state columns that `sql` needs. Where state cannot be
-merged, `sql` is null and `refused` says why.
+`sql` is over the merged state: each state column merged by its role (sum, min, max, distinct, buckets, counts, exact_sum,
+registers: see `elf.sinks.lake.spark_read`) under its own name, and `#k0`, … for the keys, `#window_start`, `#window_end`.
+`columns` are the state columns that `sql` needs. All state merges; in lakes of earlier versions of elf, `sql` is null where it
+could not, and `refused` says why.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
 import msgspec
 
 from elf.jobmaster.plan.plan import Aggregate, Call, Column, Expression, FamilyKind, Plan
+from elf.jobmaster.plan.spark_exact import sum_sql, variance_sql
+from elf.jobmaster.plan.spark_sketch import distinct_sql, mode_sql
 from elf.jobmaster.plan.spark_sql import identifier, spark_sql, unscaled
 from elf.jobmaster.values.spark_quantile import quantile_sql
 from elf.jobmaster.values.sql_types import Kind, SqlType
@@ -167,7 +170,7 @@ def _of_families(plan: Plan, aggregate: Aggregate) -> Merged:
     column = f"_fam{aggregate.families[0]}"
     if kinds == {FamilyKind.DISTINCT}:
         return Merged(f"CAST(coalesce(array_size({column}), 0) AS bigint)", (column,))
-    if aggregate.function == "approx_percentile" and aggregate.input_type.kind is not Kind.DOUBLE:
+    if aggregate.function == "approx_percentile":
         return _percentile(aggregate)
     if kinds <= {FamilyKind.LEAST, FamilyKind.GREATEST}:
         extreme = "array_min" if kinds == {FamilyKind.LEAST} else "array_max"
@@ -175,13 +178,29 @@ def _of_families(plan: Plan, aggregate: Aggregate) -> Merged:
     if kinds <= {FamilyKind.MIN_BY, FamilyKind.MAX_BY}:
         return Merged(_by(column, is_max=kinds == {FamilyKind.MAX_BY}), (column,))
     if kinds == {FamilyKind.COUNTS}:
-        return Merged(
-            None, refused=f"{aggregate.function} cannot be merged from the lake; GROUP BY its argument"
-        )
-    name, instead = f"{aggregate.function} of a DOUBLE", "cast its argument to DECIMAL(18,6)"
-    if aggregate.function == "approx_count_distinct":
-        name, instead = aggregate.function, "use count(DISTINCT …)"
-    return Merged(None, refused=f"{name} cannot be merged from the lake; {instead}")
+        return Merged(mode_sql(column, aggregate.type), (column,))
+    if kinds == {FamilyKind.REGISTERS}:
+        return Merged(distinct_sql(column), (column,))
+    return _of_doubles(aggregate)
+
+
+def _of_doubles(aggregate: Aggregate) -> Merged:
+    """sum, avg, variance and stddev of DOUBLE, from exact bins."""
+    count, *bins = f"_acc{aggregate.accumulators[0]}", *(f"_fam{i}" for i in aggregate.families)
+    if aggregate.function in ("sum", "avg"):
+        total = sum_sql(bins[0])
+        sql = total if aggregate.function == "sum" else f"({total}) / CAST({count} AS double)"
+    else:
+        sums, squares = bins
+        sql = _moment(aggregate.function, count, lambda divisor: variance_sql(count, sums, squares, divisor))
+    return Merged(f"CASE WHEN {count} > 0 THEN {sql} END", (count, *bins))
+
+
+def _moment(function: str, count: str, variance: Callable[[str], str]) -> str:
+    """Variance or standard deviation, from the variance for a divisor, which is of a population or of a sample."""
+    value = variance(count if "pop" in function else f"({count} - 1L)")
+    value = f"sqrt({value})" if "stddev" in function else value
+    return f"CASE WHEN {count} > 1 THEN {value} END" if "samp" in function else value
 
 
 def _by(column: str, *, is_max: bool) -> str:
@@ -222,11 +241,10 @@ def _average(count: str, total: str, aggregate: Aggregate) -> str:
 
 def _variance(count: str, total: str, squares: str, *, function: str, type: SqlType) -> str:
     """(n * sum(x^2) - sum(x)^2) / (n * d) in whole numbers; only past 38 digits in doubles, which may cancel."""
-    n, d = f"CAST({count} AS decimal(20,0))", count if "pop" in function else f"({count} - 1L)"
+    n = f"CAST({count} AS decimal(20,0))"
     s, q = unscaled(total, type), unscaled(squares, SqlType(Kind.DECIMAL, 38, 2 * type.scale))
     exact = f"CAST(CAST({n} * {q} AS decimal(38,0)) - CAST({s} * {s} AS decimal(38,0)) AS double)"
     rough = f"(CAST({q} AS double) * {count} - CAST({s} AS double) * CAST({s} AS double))"
     unit = f"CAST('1E{2 * type.scale}' AS double)"
-    value = f"coalesce({exact}, {rough}) / (CAST({count} AS double) * {d}) / {unit}"
-    value = f"sqrt({value})" if "stddev" in function else value
-    return f"CASE WHEN {count} > 1 THEN {value} END" if "samp" in function else value
+    spread = f"coalesce({exact}, {rough}) / (CAST({count} AS double)"
+    return _moment(function, count, lambda divisor: f"{spread} * {divisor}) / {unit}")

@@ -46,6 +46,11 @@ def identifier(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
+def let(name: str, value: str, body: str) -> str:
+    """`body` with `name` for `value`, which is computed once. SQL has no `let`: `transform` of one item serves as one."""
+    return f"element_at(transform(array({value}), {name} -> {body}), 1)"
+
+
 def literal(constant: Literal) -> str:
     """A constant of exactly its type."""
     value, kind = constant.value, constant.type.kind

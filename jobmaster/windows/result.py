@@ -81,7 +81,8 @@ class StateColumn(msgspec.Struct, frozen=True):
     """A column of mergeable state in the lake.
 
     role: "key"; or how readers merge it: "sum", "min", "max"; or a family's: "distinct" (list of member values), "buckets"
-    (map bucket -> count), "registers", "exact_sum". `type` as in `ColumnInfo`; 128-bit sums are decimal(38, s).
+    (map bucket -> count), "counts" (map value -> count), "exact_sum" (map bin -> total), "registers" (map register -> value,
+    which the lake stores as a sketch). `type` as the lake has it; 128-bit sums are decimal(38, s).
     """
 
     name: str

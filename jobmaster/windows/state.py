@@ -99,10 +99,8 @@ class StateMaker:
     def _add(self, values: KeptValues, piece: Piece) -> None:
         """Add a pane's groups and their members, in parts."""
         groups = piece.groups
-        stored = [
-            (f, r) for f, r in zip(self.plan.families, piece.families, strict=True) if f.kind in _STORED
-        ]
-        families = [(family, Members(groups, rows)) for family, rows in stored]
+        both = zip(self.plan.families, piece.families, strict=True)
+        families = [(family, Members(groups, rows)) for family, rows in both]
         sizes = sum(
             (np.diff(members.bounds) for _, members in families), np.ones(len(groups), dtype=np.int64)
         )
@@ -214,10 +212,10 @@ def _values_of(column: bytes) -> memoryview:
 
 
 _BY = (FamilyKind.MIN_BY, FamilyKind.MAX_BY)
-_SETS = (FamilyKind.DISTINCT, FamilyKind.LEAST, FamilyKind.GREATEST, *_BY)
-"""Families that the lake stores as sets of values, or of values with what they are compared by."""
-_STORED = (*_SETS, FamilyKind.BUCKETS)
-"""Families that the lake stores; registers, exact sums and counts of values have no portable form there."""
+_EXACT = (FamilyKind.EXACT_SUM, FamilyKind.EXACT_SUM_SQUARES)
+_MAPS = (FamilyKind.REGISTERS, FamilyKind.BUCKETS, FamilyKind.COUNTS, *_EXACT)
+"""Families whose cells are maps from a member to its number; the lake stores the others as sets of values, or of values with what
+they are compared by."""
 
 
 def state_columns(plan: Plan) -> Iterator[StateColumn]:
@@ -226,9 +224,15 @@ def state_columns(plan: Plan) -> Iterator[StateColumn]:
     for i, accumulator in enumerate(plan.accumulators):
         yield StateColumn(f"_acc{i}", _lane_type(accumulator), _ROLES[accumulator.reduce])
     for i, family in enumerate(plan.families):
-        if family.kind is FamilyKind.BUCKETS:
+        if family.kind is FamilyKind.REGISTERS:
+            yield StateColumn(f"_fam{i}", "binary", "registers")
+        elif family.kind is FamilyKind.BUCKETS:
             yield StateColumn(f"_fam{i}", "map<int,bigint>", "buckets")
-        elif family.kind in _SETS:
+        elif family.kind is FamilyKind.COUNTS:
+            yield StateColumn(f"_fam{i}", f"map<{family.inputs[0].type},bigint>", "counts")
+        elif family.kind in _EXACT:
+            yield StateColumn(f"_fam{i}", "map<int,decimal(38,0)>", "exact_sum")
+        else:
             yield StateColumn(f"_fam{i}", _members_type(family), "distinct")
 
 
@@ -289,21 +293,27 @@ def _cells(family: Family, members: Members, start: int, stop: int) -> _Cells:
     low = int(bounds[0])
     values = _member_values(family, members, low, int(bounds[-1]))
     cells: list[Any] = [values[a - low : b - low] for a, b in itertools.pairwise(bounds.tolist())]
-    if family.kind is FamilyKind.BUCKETS:
+    if family.kind in _MAPS:
         cells = [dict(cell) for cell in cells]
     encode = msgspec.msgpack.encode
     return _Cells(encode(cells), encode(values), np.diff(bounds))
 
 
 def _member_values(family: Family, members: Members, start: int, stop: int) -> list[Any]:
-    """Members [start, stop): values, tuples of them, or buckets and their counts."""
-    if family.kind is FamilyKind.BUCKETS:
-        buckets = members.numbers()[start:stop].tolist()
-        return list(zip(buckets, members.rows.lanes[0][start:stop].tolist(), strict=True))
+    """Members [start, stop): values, tuples of them, or numbers (registers, buckets, bins) or values with what the lanes say."""
     rows = members.rows.slice(start, stop)
+    if family.kind in _EXACT:
+        # A value adds less than 2**84 to its bin, so 38 digits are enough for 2**42 of them.
+        wide = aggregates.wide_total(rows.lanes[0].view(np.uint64), rows.lanes[1])
+        totals = [_decimal(total, 0) for total in wide]
+        return list(zip(members.numbers()[start:stop].tolist(), totals, strict=True))
+    if family.kind in (FamilyKind.REGISTERS, FamilyKind.BUCKETS):
+        return list(zip(members.numbers()[start:stop].tolist(), rows.lanes[0].tolist(), strict=True))
     vectors = key_vectors(rows, [each.type for each in member_inputs(family)], start=rows.split)
     columns = [vector.to_python() for vector in vectors]
-    if family.kind in _BY:
+    if family.kind is FamilyKind.COUNTS:
+        columns.append(rows.lanes[0].tolist())
+    elif family.kind in _BY:
         lane = rows.lanes[0]
         columns.append(
             lane_values(family.inputs[1].type, lane, np.ones(len(lane), dtype=np.bool_)).to_python()

@@ -68,7 +68,10 @@ def compact_table(table: Path, older_than: int, days_before: int | None = None) 
 def compact_folder(folder: Path, older_than: int, days_before: int, index: Index) -> int:
     """Compact one folder. Returns the number of files removed. Does nothing while another process compacts the folder, nor if one
     of its files cannot be read: that may hold the newest revision of a pane."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except FileNotFoundError:  # it has expired
+        return 0
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -23,9 +23,12 @@ import pyarrow.parquet as pq
 from elf.jobmaster.windows.result import StateColumn, whole_parts
 from elf.sinks.lake import layout
 from elf.sinks.lake.frames import Done, PaneFrame, PartFrame, Schema
+from elf.sinks.lake.removal import remove_day
 from elf.sinks.lake.types import arrow_array, arrow_type
 
 ROWS_PER_GROUP = 1 << 16
+SKETCHES_PER_GROUP = 1 << 12
+"""Rows of a table whose rows have sketches: 16 MiB of them for each such column."""
 SHORT_BYTES = 1 << 12
 PARTITIONS = ("version", "date")
 
@@ -52,8 +55,8 @@ Panes = Mapping[PaneFrame, Sequence[PartFrame]]
 
 
 def write_panes(schemas: dict[int, Schema], panes: Panes, touched: set[Path]) -> Iterator[Done]:
-    """Write the panes, usually one file per hour. A pane below its highest revision in the lake is only acknowledged.
-    touched: the folders are added to it."""
+    """Write the panes, usually one file per hour. A pane below its highest revision in the lake, or of a day that has expired, is
+    only acknowledged. touched: the folders are added to it."""
 
     def place(pane: PaneFrame) -> tuple[int, str, int]:
         schema = schemas[pane.schema]
@@ -62,22 +65,38 @@ def write_panes(schemas: dict[int, Schema], panes: Panes, touched: set[Path]) ->
         return pane.schema, str(folder), pane.start // layout.HOUR_US
 
     for (number, path, _), group in groupby(sorted(panes, key=place), place):
-        schema, folder, frames = schemas[number], Path(path), list(group)
-        make_folder(folder)
-        touched.add(folder)
-        layout.remove_abandoned(folder)
-        known = layout.folder_ledger(folder)
-        fresh = [frame for frame in frames if frame.revision >= known.get(frame.start, frame.revision)]
-        by_pane = {layout.Pane(f.start, f.end, f.revision, f.digest): f for f in fresh}
-        for is_empty in (False, True):
-            kind = {pane for pane, frame in by_pane.items() if _is_empty(panes[frame]) is is_empty}
-            for name, part in layout.files_of(schema.job, schema.version, kind, is_empty):
-                chosen = [by_pane[pane] for pane in part]
-                tables = _tables(schema, {frame: panes[frame] for frame in chosen})
-                write_file(folder / name, about(schema), part, file_schema(schema.columns), tables)
-                yield Done(tuple(frame.number for frame in chosen))
-        written = {frame.number for frame in by_pane.values()}
-        yield Done(tuple(frame.number for frame in frames if frame.number not in written))
+        folder, own = Path(path), {frame: panes[frame] for frame in group}
+        done: set[int] = set()
+        if not layout.is_expired(folder):
+            try:
+                for answer in _write_folder(schemas[number], folder, own):
+                    done.update(answer.panes)
+                    yield answer
+                touched.add(folder)
+            except (
+                FileNotFoundError
+            ):  # another process may have removed the folder, since the day expired meanwhile
+                if not layout.is_expired(folder):
+                    raise
+            if layout.is_expired(folder):
+                remove_day(folder)
+                touched.discard(folder)
+        yield Done(tuple(frame.number for frame in own if frame.number not in done))
+
+
+def _write_folder(schema: Schema, folder: Path, panes: Panes) -> Iterator[Done]:
+    make_folder(folder)
+    layout.remove_abandoned(folder)
+    known = layout.folder_ledger(folder)
+    fresh = [frame for frame in panes if frame.revision >= known.get(frame.start, frame.revision)]
+    by_pane = {layout.Pane(f.start, f.end, f.revision, f.digest): f for f in fresh}
+    for is_empty in (False, True):
+        kind = {pane for pane, frame in by_pane.items() if _is_empty(panes[frame]) is is_empty}
+        for name, part in layout.files_of(schema.job, schema.version, kind, is_empty):
+            chosen = [by_pane[pane] for pane in part]
+            tables = _tables(schema, {frame: panes[frame] for frame in chosen})
+            write_file(folder / name, about(schema), part, file_schema(schema.columns), tables)
+            yield Done(tuple(frame.number for frame in chosen))
 
 
 def stored_names(columns: Iterable[StateColumn]) -> list[str]:
@@ -133,30 +152,32 @@ def _is_empty(parts: Iterable[PartFrame]) -> bool:
 def _tables(schema: Schema, panes: Panes) -> Iterator[Any]:
     """The panes' rows, in tables of about `ROWS_PER_GROUP`: one row per group, or one marked `_empty`."""
     arrow = file_schema(schema.columns)
+    most = ROWS_PER_GROUP if pa.binary() not in arrow.types else SKETCHES_PER_GROUP
     heads: list[tuple[PaneFrame, int]] = []
     columns: list[list[Any]] = [[] for _ in schema.columns]
     rows = 0
-    for pane, groups, values in _decoded(panes, len(columns)):
+    for pane, groups, values in _decoded(panes, len(columns), most):
         heads.append((pane, groups))
         for column, added in zip(columns, values, strict=True):
             column.extend(added if groups else (None,))
         rows += max(groups, 1)
-        if rows >= ROWS_PER_GROUP:
+        if rows >= most:
             yield _table(heads, columns, arrow)
             heads, columns, rows = [], [[] for _ in schema.columns], 0
     if heads:
         yield _table(heads, columns, arrow)
 
 
-def _decoded(panes: Panes, width: int) -> Iterator[tuple[PaneFrame, int, list[list[Any]]]]:
-    """Each part of each pane: the pane, the number of groups, and their values. A pane without groups has one empty part."""
+def _decoded(panes: Panes, width: int, most: int) -> Iterator[tuple[PaneFrame, int, list[list[Any]]]]:
+    """Each part of each pane, of `most` groups at most: the pane, the number of groups, and their values. A pane without groups
+    has one empty part."""
     for pane, parts in panes.items():
         none = True
         for values in whole_parts((part.values, part.more) for part in parts):
             groups = len(values[0]) if values else 0
-            if groups:
+            for at in range(0, groups, most):
                 none = False
-                yield pane, groups, values
+                yield pane, min(most, groups - at), [column[at : at + most] for column in values]
         if none:
             yield pane, 0, [[]] * width
 

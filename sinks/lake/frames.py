@@ -64,8 +64,13 @@ class PartFrame(msgspec.Struct, frozen=True, tag=True):
 
 
 class CompactFrame(msgspec.Struct, frozen=True, tag=True):
+    """Compact a lake: the hours that ended before `older_than` (microseconds UTC), and the days that ended before `days_before`,
+    a day earlier by default. First its days expire whose panes ended before `expire_before`."""
+
     directory: str
     older_than: int
+    days_before: int | None = None
+    expire_before: int | None = None
 
 
 class ReadFrame(msgspec.Struct, frozen=True, tag=True):

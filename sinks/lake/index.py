@@ -81,6 +81,12 @@ class Index:
             return bool(actions)
         raise delta.LogError("others commit without end")
 
+    def lost_folders(self) -> set[Path]:
+        """The day folders that the log shows and that do not exist, or whose days have expired. Raises LogError."""
+        self.refresh()
+        shown = {(self.table / path).parent for path in self.state.shown}
+        return {folder for folder in shown if layout.is_expired(folder) or not folder.is_dir()}
+
     def problems(self, folders: Iterable[Path]) -> list[str]:
         """How the log differs from the files of all its day folders. Writes nothing."""
         self.refresh()

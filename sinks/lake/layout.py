@@ -18,13 +18,14 @@ being written; readers skip them, and the next writer in the folder removes thos
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from urllib.parse import quote, unquote
 
@@ -39,6 +40,8 @@ HOUR_US = 3_600_000_000
 DAY_US = 24 * HOUR_US
 NO_WINDOW = "date=__HIVE_DEFAULT_PARTITION__"
 EMPTY = "-empty"
+MARK = ".expired"
+"""The file in a job's folder that says until when its days have expired."""
 GROUPS_MAX = 160
 """Most characters of GROUPS: with the longest FIRST, PANE and DIGEST a name stays below the 255 bytes of file systems."""
 
@@ -46,6 +49,7 @@ _RUN = r"\d+(?:x\d+)?"
 _GROUP = rf"{_RUN}(?:\.{_RUN})*r\d+\.[0-9a-f]+\.\d+"
 _NAME = re.compile(rf"(-?\d+)-(\d+)-({_GROUP}(?:_{_GROUP})*)-([0-9a-f]{{16}})({EMPTY})?\.parquet")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_EPOCH_DAY = _EPOCH.toordinal()
 
 
 class Pane(msgspec.Struct, frozen=True, order=True):
@@ -199,12 +203,54 @@ def parse(path: Path) -> LakeFile | None:
 
 
 def files(folder: Path) -> list[LakeFile]:
-    """The lake's files in one day folder, by name; empty where there is no such folder."""
+    """The lake's files in one day folder, by name; empty where there is no such folder, and where it has expired."""
     try:
-        names = sorted(os.listdir(folder))
+        names = [] if is_expired(folder) else sorted(os.listdir(folder))
     except (FileNotFoundError, NotADirectoryError):
         return []
     return [found for name in names if (found := parse(folder / name))]
+
+
+def mark(job: Path) -> int:
+    """Until when the days of a job's folder have expired, microseconds UTC: the begin of a day; before all times if none have."""
+    try:
+        return int((job / MARK).read_text())
+    except FileNotFoundError:
+        return -(2**63)
+    except ValueError as error:
+        reason = "not the time until when the job's days have expired; remove it"
+        raise OSError(errno.EINVAL, reason, str(job / MARK)) from error
+
+
+def set_mark(job: Path, at: int) -> int:
+    """Let the mark grow to `at`, durably, if it is not there yet. Returns the mark. Raises OSError."""
+    fd = os.open(job, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(fd, fcntl.LOCK_EX)
+        if (known := mark(job)) >= at:
+            return known
+        unfinished = job / f"{MARK}.tmp"
+        with unfinished.open("w") as file:
+            file.write(f"{at}\n")
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(unfinished, job / MARK)
+        os.fsync(fd)
+        return at
+    finally:
+        os.close(fd)
+
+
+def is_expired(folder: Path) -> bool:
+    """Whether a day folder is of a day that the job's mark has passed. Panes without a time never expire."""
+    if folder.name == NO_WINDOW:
+        return False
+    try:
+        day = date.fromisoformat(folder.name.removeprefix("date=")).toordinal() - _EPOCH_DAY
+    except ValueError:
+        return False
+    return (day + 1) * DAY_US <= mark(folder.parents[2])
 
 
 def folder_ledger(folder: Path) -> dict[int, Revision]:

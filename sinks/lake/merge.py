@@ -12,6 +12,8 @@ import pyarrow.parquet as pq
 from elf.sinks.lake import layout
 from elf.sinks.lake.files import ROWS_PER_GROUP, read_about, write_file
 
+BYTES_PER_GROUP = 32 << 20
+
 
 def merge(folder: Path, kept: Mapping[layout.Pane, Path], is_empty: bool) -> list[Path]:
     """Write these panes, each from its file in `folder`, into as few files as possible, nearly always one."""
@@ -43,11 +45,14 @@ def _starts(table: Any) -> list[int | None]:
 
 
 def _merged(tables: Iterable[Any]) -> Iterator[Any]:
-    """The same rows in tables of about `ROWS_PER_GROUP`."""
+    """The same rows in tables of about `ROWS_PER_GROUP`, of fewer if they are large."""
     waiting: list[Any] = []
     for table in tables:
         waiting.append(table)
-        if sum(map(len, waiting)) >= ROWS_PER_GROUP:
+        if (
+            sum(map(len, waiting)) >= ROWS_PER_GROUP
+            or sum(each.nbytes for each in waiting) >= BYTES_PER_GROUP
+        ):
             yield pa.concat_tables(waiting)
             waiting = []
     if waiting:

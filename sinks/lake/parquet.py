@@ -92,9 +92,8 @@ class WriterProcess:
             if isinstance(answer, Done):
                 acknowledge(answer.panes)
 
-    def compact(self, directory: str, older_than: int) -> int:
-        """See the function `compact`."""
-        request = CompactFrame(directory, older_than)
+    def care_for(self, request: CompactFrame) -> int:
+        """See the function `care_for`."""
         return sum(answer.removed for answer in self._ask([request]) if isinstance(answer, Done))
 
     def withdrawn(self, folders: Iterable[Path]) -> Iterator[tuple[Path, int, Revision]]:
@@ -136,8 +135,14 @@ def compact(directory: Path | str, older_than: int) -> int:
     Runs in a child process. Removes the old files only after the new one is durable, so a reader that lists the folder at
     any moment finds every pane. Returns the number of files removed. Raises OSError as `ParquetSink.flush` does.
     """
+    return care_for(CompactFrame(str(directory), older_than))
+
+
+def care_for(request: CompactFrame) -> int:
+    """Let the old days of a lake expire, and compact the others, in a child process. Returns the number of files removed. Raises
+    OSError."""
     with WriterProcess() as writer:
-        return writer.compact(str(directory), older_than)
+        return writer.care_for(request)
 
 
 class ParquetSink:

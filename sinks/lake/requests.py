@@ -36,15 +36,26 @@ def serve(requests: Iterable[Request]) -> Iterator[Answer]:
             if isinstance(request, CompactFrame):
                 from elf.sinks.lake.compact import compact_table
 
+                if request.expire_before is not None:
+                    yield Done(removed=_expire(Path(request.directory), request.expire_before))
                 for job in layout.jobs(request.directory):
                     for table in layout.tables(request.directory, job):
-                        yield Done(removed=compact_table(table, request.older_than))
+                        yield Done(removed=compact_table(table, request.older_than, request.days_before))
             elif isinstance(request, ReadFrame):
                 yield Withdrawn(request.folder, tuple(withdrawn_panes(Path(request.folder))))
     except OSError as error:
         yield Failed(error.errno or errno.EIO, error.strerror or str(error), error.filename)
     except Exception as error:
         yield Failed(errno.EIO, f"{type(error).__name__}: {' '.join(str(error).split())}")
+
+
+def _expire(directory: Path, before_us: int) -> int:
+    """Returns the number of files removed. Raises OSError, ElfError."""
+    from elf.sinks.lake.expire import expire_lake
+
+    return (
+        sum(table.files for table in expire_lake(directory, None, before_us)) if layout.jobs(directory) else 0
+    )
 
 
 def _show(folders: set[Path]) -> None:

@@ -192,9 +192,9 @@ def panes(spark: SparkSession, stored: Stored) -> DataFrame:
 
 
 def _unmerged(column: dict[str, str]) -> str:
-    """SQL that turns a map of buckets into (key, value) pairs, which can be concatenated; other columns unchanged."""
+    """SQL that turns a map into (key, value) pairs, which can be concatenated; other columns unchanged."""
     name = identifier(column["stored"])
-    return f"map_entries({name})" if column["role"] == "buckets" else name
+    return f"map_entries({name})" if column["type"].startswith("map<") and column["role"] != "key" else name
 
 
 def _overlap(files: Iterable[str]) -> bool:
@@ -223,6 +223,9 @@ _MERGED = {
     "max": "max({0})",
     "distinct": "array_distinct(flatten(collect_list({0})))",
     "buckets": "flatten(collect_list({0}))",
+    "counts": "flatten(collect_list({0}))",
+    "exact_sum": "flatten(collect_list({0}))",
+    "registers": "hll_union_agg({0})",
 }
 _SUM = "sum({0})"
 _WIDE_SUM = "CASE WHEN count({0}) = count(1) THEN sum({0}) END"

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from elf.sinks.lake.delta import split
+from elf.sinks.lake.sketch import sketch
 
 _FLAT: dict[str, Callable[[], Any]] = {
     "void": pa.null,
@@ -49,7 +50,8 @@ def arrow_type(text: str) -> Any:
 
 
 def arrow_array(values: Sequence[Any], kind: Any) -> Any:
-    """The values of one column as an Arrow array. Decimals are given as text, a map as a dict or pairs, a struct as a list.
+    """The values of one column as an Arrow array. Decimals are given as text, a map as a dict or pairs, a struct as a list, a
+    sketch (binary) as its registers.
 
     Raises pyarrow's ArrowInvalid if a value does not fit: a number never wraps around.
     """
@@ -57,6 +59,8 @@ def arrow_array(values: Sequence[Any], kind: Any) -> Any:
         return pa.array(values, pa.string()).cast(
             kind
         )  # in C++, some 10 times faster than by Decimal objects
+    if pa.types.is_binary(kind):
+        return pa.array([None if value is None else sketch(value) for value in values], kind)
     if pa.types.is_nested(kind):
         return pa.array([_nested(value, kind) for value in values], kind)
     return pa.array(values, kind)

@@ -40,7 +40,7 @@ def _verified(directory: Path, table: Path, repair: bool) -> Verified:
     try:
         problems = index.problems(folders)
         if problems and repair:
-            index.update(folders)
+            index.update([*folders, *index.lost_folders()])
     except delta.LogError as error:
         problems = [f"the log is damaged: {error}"]
         if repair:

@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from elf.agent.host.compaction import AGE_US, Compaction
+from elf.agent.config import units
+from elf.agent.host.compaction import AGE_US, Care, Compaction
 from elf.sinks.lake import compact, layout, parquet
 from elf.sinks.lake import files as lake_files
+from elf.sinks.lake.frames import CompactFrame
 from elf.sinks.lake.parquet import ParquetSink
-from tests.sinks.lake_states import HOUR, MINUTE, START, files, groups, rows, traffic_plan, traffic_state
+from tests.sinks.lake_states import DAY, HOUR, MINUTE, START, files, groups, rows, traffic_plan, traffic_state
 
 pytestmark = pytest.mark.process
 
@@ -166,7 +168,7 @@ def test_a_compacted_file_is_the_one_that_a_single_flush_writes(tmp_path: Path) 
 def test_an_agent_compacts_every_hour_what_is_over_and_goes_on_meanwhile(tmp_path: Path) -> None:
     expected = put_random(tmp_path / "lake", 3)
     before = len(files(tmp_path / "lake"))
-    compaction = Compaction([tmp_path / "lake"], 0.0)
+    compaction = Compaction([Care(tmp_path / "lake")], 0.0)
     now_us = START + 2 * HOUR + AGE_US
     assert compaction.look(3599.9, now_us) == []
     compaction.wait()
@@ -177,17 +179,39 @@ def test_an_agent_compacts_every_hour_what_is_over_and_goes_on_meanwhile(tmp_pat
     assert hits(tmp_path / "lake") == expected
 
 
+def test_an_agent_lets_days_expire_and_compacts_as_its_file_says(tmp_path: Path) -> None:
+    """Of three days one is too old, one old enough to be one file, one neither."""
+    sink = ParquetSink(tmp_path)
+    for day in range(3):
+        for hour in range(2):
+            start = START + day * DAY + hour * HOUR
+            sink.put_state(traffic_state(PLAN, start, {("/a", 200): (1, 1)}))
+    sink.flush()
+    now_us = START + 2 * DAY + 12 * HOUR
+    care = Care(tmp_path, keep=units.age("1 day"), compact_after_us=12 * HOUR)
+    compaction = Compaction([care], 0.0)
+    assert compaction.look(3600.0, now_us) == []
+    compaction.wait()
+    assert compaction.look(3601.0, now_us) == []
+    assert [
+        len(layout.files(folder)) for folder in layout.day_folders(layout.tables(tmp_path, "traffic")[0])
+    ] == [1, 2]
+    assert len(groups(tmp_path)) == 4
+    care = Care(tmp_path)
+    assert care.request(now_us) == CompactFrame(str(tmp_path), now_us - AGE_US)
+
+
 def test_a_compaction_that_fails_is_told_and_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[Path] = []
 
-    def fail(folder: Path, older_than: int) -> int:
-        asked.append(folder)
+    def fail(request: CompactFrame) -> int:
+        asked.append(Path(request.directory))
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(parquet, "compact", fail)
-    compaction = Compaction([tmp_path], 0.0)
+    monkeypatch.setattr(parquet, "care_for", fail)
+    compaction = Compaction([Care(tmp_path)], 0.0)
     told = compaction.look(3600.0, 0)
     compaction.wait()
     (failure,) = told + compaction.look(3601.0, 0)

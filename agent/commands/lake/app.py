@@ -64,6 +64,25 @@ def lake_compact(
     compact_command(lake, job, after)
 
 
+@lake_app.command("expire")
+def lake_expire(
+    lake: Lake,
+    older_than: Annotated[
+        str,
+        typer.Option(metavar="SPAN", help="Remove days that ended that long ago: 13 months, 90 days, 36h."),
+    ],
+    job: OneJob = None,
+) -> None:
+    """Remove the days of a lake that are older than that, for good.
+
+    Later revisions of their windows are not stored any more. Travel in time to the days ends, too. Agents do it for a
+    [[sink]] with `keep`.
+    """
+    from elf.agent.commands.lake.lake import expire_command
+
+    expire_command(lake, job, older_than)
+
+
 @lake_app.command("verify")
 def lake_verify(
     lake: Lake,

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 import time
+from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
 
 from elf.agent.commands.arguments import duration
+from elf.agent.config import units
 from elf.errors import ElfError, UsageError
 from elf.jobmaster.windows.result import ColumnInfo
 from elf.sinks.lake.view import READERS, views
@@ -58,6 +60,28 @@ def compact_command(lake: Path, job: str | None, after: str) -> None:
         print(
             f"{table.job}  {table.folder}  {files:,} files, {size:,} bytes  ->  {files_left:,} files, {size_left:,} bytes"
         )
+
+
+def expire_command(lake: Path, job: str | None, older_than: str) -> None:
+    """Remove the days whose windows ended so long ago, and print a line for each table. Raises ElfError."""
+    try:
+        before_us = units.age(older_than).before(time.time_ns() // 1000)
+    except ValueError as error:
+        raise UsageError(f"--older-than: expected {error}, found {older_than!r}") from error
+    _need_pyarrow("expire")
+    from elf.sinks.lake.expire import expire_lake
+
+    nothing = True
+    for table in expire_lake(lake, job, before_us):
+        nothing = False
+        until = datetime.fromtimestamp(table.until // 1_000_000, UTC)
+        log = f"; its log's versions before {table.ended} lack them" if table.ended > 0 else ""
+        print(
+            f"{table.job}  {table.folder}  days before {until:%Y-%m-%d} removed: {table.days:,}, with "
+            f"{table.files:,} files, {table.bytes:,} bytes{log}"
+        )
+    if nothing:
+        print(f"{lake} has no day that old")
 
 
 def _need_pyarrow(command: str) -> None:

@@ -33,7 +33,7 @@ from typing import Any, Protocol
 from elf.agent.config.specs import SinkSection
 from elf.agent.control.gathering import Gathering, OnDisk
 from elf.agent.host.cell_types import check_pane
-from elf.agent.host.compaction import Compaction
+from elf.agent.host.compaction import Care, Compaction
 from elf.agent.host.sinks.lake_ledgers import adopt, key_of, step_all, wanted
 from elf.agent.host.sinks.outlets import Outlets, Recorder
 from elf.agent.host.sinks.streams import Streams
@@ -118,7 +118,10 @@ class SinkHost:
         """What is to be done once standard output has taken the text of those jobs. Their messages are dropped until then."""
         self._work: asyncio.Task[None] | None = None
         self._thread = ThreadPoolExecutor(1, "elf-sinks")
-        self._compaction = Compaction([lake.directory for lake in self._lakes.values()], time.monotonic())
+        lakes = [
+            Care(each.parquet, each.keep, each.compact_after) for each in sections if each.parquet is not None
+        ]
+        self._compaction = Compaction(lakes, time.monotonic())
         self._compact_at = 0.0
         self.is_refused = False
         self.refusal = ""

@@ -10,6 +10,7 @@ import pytest
 from elf.agent.commands.validate import described
 from elf.agent.config.config import Config, parse
 from elf.agent.config.specs import MeshSection, SinkSection, parameter_keys
+from elf.agent.config.units import Age
 from elf.errors import ConfigError
 from elf.jobmaster.directory.limits import Limits
 from elf.sinks.spec import EXPECTED, HOOK_EXPECTED, Broker, Hook
@@ -123,6 +124,25 @@ def test_without_listen_it_is_a_mesh_of_one() -> None:
     assert ":1: [keys]: only an agent of a mesh has this; add [agent] listen" in refusal(
         '[keys]\nbundle = "k"\n'
     )
+
+
+def test_a_lake_is_kept_as_long_as_its_sink_says() -> None:
+    text = (
+        '[agent]\n[[source]]\nname = "access"\npath = "a"\n[[sink]]\nname = "lake"\nparquet = "/srv/lake"\n'
+    )
+    config = read(text + 'keep = "13 months"\ncompact_after = "12h"\n')
+    assert config.mesh is not None
+    (sink,) = config.mesh.sinks
+    assert (sink.keep, sink.compact_after) == (Age(months=13), 12 * 3_600_000_000)
+    assert str(sink) == "sink lake: /srv/lake, days are kept for 13 months"
+    assert 'keep: expected a time like "13 months", "90 days" or "36h", found 0' in refusal(
+        text + "keep = 0\n"
+    )
+    assert 'compact_after: expected a duration like "1 day" or "36h"' in refusal(
+        text + 'compact_after = "1 month"\n'
+    )
+    stream = text.replace('parquet = "/srv/lake"', 'console = "json"') + 'keep = "1 day"\n'
+    assert 'keep: is about a lake: parquet = "FOLDER"' in refusal(stream)
 
 
 def test_the_environment_comes_before_the_file() -> None:
