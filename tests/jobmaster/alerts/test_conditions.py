@@ -155,9 +155,9 @@ def test_more_rows_than_instances_are_counted() -> None:
 
 def test_a_text_is_filled_with_values_that_can_do_no_harm() -> None:
     text = "{{{path}}} had {HITS} of {mean} at {last} in {window}; {unknown} {path"
-    rule = made("hits > 0", text=text)
-    found, _ = RowJudge(PLAN).hits([rule], [row("/a\n\x1b[31m{hits}", None, 7, None)])
-    assert found["a"][0].text == (
+    types = [str(each.type) for each in PLAN.select]
+    names = [each.name for each in PLAN.select]
+    assert template.of_row(text, names, row("/a\n\x1b[31m{hits}", None, 7, None), types) == (
         "{/a\\u000a\\u001b[31m{hits}} had 7 of NULL at 2025-11-13T02:13:20Z in 1970-01-01T00:00:00Z – "
         "1970-01-01T00:00:10Z; {unknown} {path"
     )
