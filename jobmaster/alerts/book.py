@@ -19,8 +19,8 @@ Rule Once*: a window is judged once, in the order of the ends, as an entry of th
 window that becomes final after a later one was judged, changes nothing. So what was resolved does not fire again, and a master
 that takes over goes on after the last entry.
 
-Bounds: `INSTANCES_MAX` of an alert, `BYTES_MAX` of a job; what has no room is counted (`left_out`), and is tried again in the
-next window. `HISTORY_MAX` transitions are kept for sinks that were away.
+Bounds: `INSTANCES_MAX` of an alert, `JOB_INSTANCES_MAX` and `BYTES_MAX` of a job; what has no room is counted (`left_out`), and
+is tried again in the next window. `HISTORY_MAX` transitions are kept for sinks that were away.
 
 Invariants: `check`.
 """
@@ -42,7 +42,9 @@ INSTANCES_MAX = 100
 """Pending and firing, of one alert."""
 BYTES_MAX = 256 << 10
 """All pending and firing instances of a job; a text of 100 characters with three labels takes some 400 bytes, so 600 of these."""
-HISTORY_MAX = 256
+JOB_INSTANCES_MAX = 500
+HISTORY_MAX = 1024
+"""All instances of a job may be resolved, and as many others fire, in one window."""
 CHANGES_BYTES_MAX = 128 << 10
 """Of one entry: a quarter of a frame."""
 CHANGE_BYTES = 120
@@ -291,6 +293,7 @@ class _Room:
         size = change.nbytes
         fits = (
             self._counts.get(change.alert, 0) < INSTANCES_MAX
+            and sum(self._counts.values()) < JOB_INSTANCES_MAX
             and self._nbytes + size <= BYTES_MAX
             and self._changed + size <= CHANGES_BYTES_MAX
         )

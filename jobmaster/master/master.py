@@ -5,8 +5,8 @@ The machine in one sentence: bundles, hellos, specs and time go in; entries for 
 depend on them (commits, welcomes, multicasts, windows) come out only when the log has them.
 
 Its parts are separate modules: proposed entries (`proposals`), which bundles are accepted (`intake`), the expected workers
-(`roster`), changes of the job (`amendments`), its end (`finish`), windows (`publication`), their delivery to sinks (`outbox`).
-This module connects them.
+(`roster`), changes of the job (`amendments`), its end (`finish`), windows (`publication`), their delivery to sinks (`outbox`),
+the alerts that these cause (`alerting`). This module connects them.
 
 Invariant (`check`): `ahead` is `state` plus the proposed entries; and those of the parts.
 
@@ -27,9 +27,10 @@ from elf.jobmaster.delivery.watchers import Watchers, without_panes
 from elf.jobmaster.directory.changes import first_entry
 from elf.jobmaster.directory.job_spec import AgentAdvert, JobSpec
 from elf.jobmaster.directory.known_schedule import KnownSchedule
-from elf.jobmaster.log.entries import Accept, AnyEntry, ControlEntry, Final, Retire, Revision, Serve
+from elf.jobmaster.log.entries import Accept, AnyEntry, ControlEntry, Final, Judged, Retire, Revision, Serve
 from elf.jobmaster.log.handover import Unshared
 from elf.jobmaster.log.job_state import JobState, WindowKey
+from elf.jobmaster.master.alerting import Alerting
 from elf.jobmaster.master.amendments import Amendments
 from elf.jobmaster.master.emission import Emission
 from elf.jobmaster.master.finish import Finish
@@ -106,6 +107,7 @@ class Master:
             settings=WindowSettings(state, spec.base, takers),
             stores_states=stores_states,
         )
+        self.alerting = Alerting(state, self.publication, self.log, lambda: self.log.room() > 0)
         self._stores_states = stores_states
         self.publication.contents.stores_states = stores_states and _has_lakes(
             self.publication.settings.sinks, sinks, takes
@@ -156,6 +158,7 @@ class Master:
         self.amendments.propose_due(now)
         self._forget_at = now + self.roster.eviction.look_us
         self.publication.resume()
+        self.alerting.begin(now)
         self._look_again(now)
         return self._end(now)
 
@@ -185,6 +188,7 @@ class Master:
         self.roster.record_majority(self._left())
         self.amendments.propose_due(now)
         self.intake.retry_parked(now)
+        self.alerting.look(now)
         self._look_again(now)
 
     def _react(self, index: int, entry: AnyEntry, now: int) -> None:
@@ -201,7 +205,10 @@ class Master:
         elif isinstance(entry, Final):
             ready = self.publication.committed(entry)
             if ready is not None:
+                self.alerting.published(ready)
                 self._publish(ready)
+        elif isinstance(entry, Judged):
+            self.alerting.committed(now)
         elif isinstance(entry, ControlEntry):
             self.amendments.committed(index)
             finals, opened = self.publication.schedule_changed(index)
@@ -463,6 +470,7 @@ class Master:
             self.publication.contents.read_on()  # one step of a large window; other work is done between the steps
             self._read_at = None
         self._out += self.watchers.tick(now)
+        self.alerting.tick(now)
         self.amendments.tick(now)
         self.finish.tick(self.spec, now)
         if is_time(self._forget_at, now, self.roster.eviction.look_us):
@@ -486,6 +494,7 @@ class Master:
             self._forget_at,
             self.intake.parking.deadline,
             self.outbox.deadline(),
+            self.alerting.deadline,
             self.watchers.deadline,
         ]
         return min((time for time in times if time is not None), default=None)
