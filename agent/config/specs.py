@@ -38,6 +38,7 @@ class SinkSection(msgspec.Struct, frozen=True):
 
     parquet: the folder of the lake. console: the format in which the stream writes on the agent's standard output. mqtt: the
     broker. webhook: the endpoint. jsonl: the folder of the files. command: a program and its arguments.
+    alertmanager: where it is; it takes alerts and no windows.
     """
 
     name: str
@@ -47,6 +48,7 @@ class SinkSection(msgspec.Struct, frozen=True):
     webhook: Hook | None = None
     jsonl: Path | None = None
     command: tuple[str, ...] | None = None
+    alertmanager: Hook | None = None
 
     @property
     def takes_rows(self) -> bool:
@@ -58,6 +60,8 @@ class SinkSection(msgspec.Struct, frozen=True):
             return f"sink {self.name}: {self.mqtt}, topics elf/v1/{self.mqtt.mesh}/JOB/window"
         if self.webhook is not None:
             return f"sink {self.name}: webhook at {self.webhook}"
+        if self.alertmanager is not None:
+            return f"sink {self.name}: alertmanager at {self.alertmanager}, alerts only"
         if self.jsonl is not None:
             return f"sink {self.name}: {self.jsonl}/JOB.DAY.jsonl"
         if self.command is not None:

@@ -153,6 +153,11 @@ class Judged(Entry, frozen=True, array_like=True, tag="judged"):
 
     judgement: Judgement
 
+    @property
+    def nbytes(self) -> int:
+        """O(changes)."""
+        return sum(change.nbytes for change in self.judgement.changes)
+
 
 AnyEntry = (
     Begin | Serve | Proven | Accept | Add | Left | Gone | Forget | ControlEntry | Final | Retire | Judged

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from elf.jobmaster.alerts.book import Hit, JudgedWindow, Judgement, Told
+from elf.jobmaster.alerts.book import Hit, JudgedWindow, Judgement
 from elf.jobmaster.delivery.outbox import LATER
 from elf.jobmaster.directory.settings import Settings, settings_at
 from elf.jobmaster.log.entries import Judged
@@ -60,7 +60,6 @@ class Alerting:
         self._judges: dict[str, Any] = {}
         self._is_under_way = False
         self._begun_us = 0
-        self._told = state.alerts.number
         self._at: int | None = None
 
     def begin(self, now: int) -> None:
@@ -92,18 +91,15 @@ class Alerting:
         held = sum(seen is not None for seen in self._waiting.values())
         self._waiting[ready.key] = self._look_at(ready) if held < WAITING_MAX else None
 
-    def committed(self, now: int) -> list[Told]:
-        """A Judged entry is in the log. Returns the transitions that sinks are to hear of."""
+    def committed(self) -> None:
+        """A Judged entry is in the log."""
         self._is_under_way = False
         book = self._state.alerts
-        told = [each for each in book.history if each.number > self._told]
-        self._told = book.number
         self._waiting = {
             key: seen
             for key, seen in self._waiting.items()
             if key in self._state.finals and self._end(key) > book.until_us
         }
-        return told
 
     # ---- judging ----
 
