@@ -86,7 +86,7 @@ def parse_broker(text: object) -> Broker:
 class Hook(msgspec.Struct, frozen=True):
     """A webhook's endpoint. path: with its query; it may be a secret, and is not shown. mesh: a level of the events' source.
     secret: the file of secrets that sign. ca: certificates that sign the endpoint's, instead of those of the host. is_private:
-    whether it may have a private address."""
+    whether it may have a private address. credentials: a file with one line, USER:PASSWORD, of an Alertmanager."""
 
     host: str
     port: int
@@ -96,6 +96,7 @@ class Hook(msgspec.Struct, frozen=True):
     secret: Path = Path()
     ca: Path | None = None
     is_private: bool = False
+    credentials: Path | None = None
 
     @property
     def authority(self) -> str:

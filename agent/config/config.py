@@ -48,16 +48,19 @@ _KINDS = (
     'webhook = "https://HOST/PATH"',
     'jsonl = "FOLDER"',
     'exec = ["/PROGRAM"]',
+    'alertmanager = "http://HOST:9093"',
 )
 _ABOUT = {
     "parquet": 'a lake: parquet = "FOLDER"',
     "mqtt": 'a broker: mqtt = "mqtt://HOST"',
     "webhook": 'an endpoint: webhook = "https://HOST/PATH"',
+    "alertmanager": 'an Alertmanager: alertmanager = "http://HOST:9093"',
 }
 _KEYS_OF = {
     "parquet": ("keep", "compact_after"),
     "mqtt": ("mesh", "credentials", "ca", "cert", "key"),
     "webhook": ("mesh", "secret", "ca", "private"),
+    "alertmanager": ("credentials", "ca", "private"),
 }
 """The keys of a sink that only some kinds have."""
 ONLY_IN_A_MESH = 'only an agent of a mesh has this; add {}listen = "HOST:PORT"'
@@ -291,6 +294,7 @@ class _Reader:
             "webhook": Key(spec.parse_hook),
             "jsonl": Key(self._folder),
             "exec": Key(specs.read_command),
+            "alertmanager": Key(spec.parse_hook),
         }
         about = {"mesh": Key(specs.read_name, "main"), "private": Key(read_flag)}
         about |= {"keep": Key(specs.read_age), "compact_after": Key(specs.read_compact_after)}
@@ -312,6 +316,12 @@ class _Reader:
             values["mqtt"] = self._broker(index, values["mqtt"], given)
         elif kind == "webhook":
             values["webhook"] = self._endpoint(index, values["webhook"], given)
+        elif kind == "alertmanager":
+            hook = values["alertmanager"]
+            if not hook.tls and given["ca"]:
+                self._refuse("sink", "alertmanager", "certificates need https://HOST", index)
+            about = {"ca": given["ca"], "credentials": given["credentials"]}
+            values["alertmanager"] = replace(hook, is_private=bool(given["private"]), **about)
         return SinkSection(**values)
 
     def _broker(self, index: int, broker: Broker, given: dict[str, Any]) -> Broker:

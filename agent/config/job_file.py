@@ -18,12 +18,14 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from elf.agent.config import units
+from elf.agent.config.alert_table import AlertTable, read_alerts
 from elf.agent.config.limits import limits_table, read_limits
 from elf.agent.config.names import is_name
 from elf.agent.config.specs import read_name
@@ -38,6 +40,7 @@ from elf.agent.config.toml_values import (
     read_text,
 )
 from elf.errors import QueryError, UsageError
+from elf.jobmaster.alerts.alert import Alert
 from elf.jobmaster.directory.job_spec import JobSpec
 from elf.jobmaster.directory.limits import NO_LIMITS, Limits
 from elf.jobmaster.directory.versions import parameter_texts
@@ -65,6 +68,7 @@ class JobFile(msgspec.Struct, frozen=True):
     sinks: tuple[str, ...] = ()
     params: dict[str, str] = {}
     limits: Limits = NO_LIMITS
+    alerts: tuple[AlertTable, ...] = ()
     lines: dict[str, int] = {}
     sql_line: int = 1
 
@@ -168,8 +172,11 @@ def _keys(text: str, path: Path) -> tuple[dict[str, Any], dict[str, int]]:
         line = places.get(("", 0, key)) or places.get((key, 0, ""))
         place = f"{path}:{line}: {key}" if line else f"{path}: {key}"
         lines[key] = line or 0
+        if key == "alert":
+            values["alerts"] = read_alerts(value, str(path), places, text)
+            continue
         if key not in KEYS:
-            raise UsageError(f"{place}: unknown key; {meant_key(key, list(KEYS))}")
+            raise UsageError(f"{place}: unknown key; {meant_key(key, [*KEYS, 'alert'])}")
         field, known = KEYS[key]
         try:
             values[field] = known.read(value)
@@ -224,7 +231,25 @@ def job_text(spec: JobSpec) -> str:
     parameters = parameter_texts(spec.query)
     if parameters:
         lines += ["", "[params]", *(f"{name} = {_value(text)}" for name, text in parameters.items())]
-    return "\n".join([*lines, *limits_table(spec.limits)])
+    return "\n".join([*lines, *limits_table(spec.limits), *_alert_tables(spec.alerts)])
+
+
+def _alert_tables(alerts: Sequence[Alert]) -> Iterator[str]:
+    for alert in alerts:
+        labels = ", ".join(f"{name} = {_quoted(value)}" for name, value in alert.labels)
+        values = {
+            "name": _quoted(alert.name),
+            "when": _block(alert.when) if "\n" in alert.when else _quoted(alert.when),
+            "for": _quoted(units.duration_text(alert.for_us)) if alert.for_us else None,
+            "text": _quoted(alert.text) if alert.text else None,
+            "labels": f"{{ {labels} }}" if labels else None,
+            "sinks": f"[{', '.join(map(_quoted, alert.sinks))}]" if alert.sinks else None,
+        }
+        yield from (
+            "",
+            "[[alert]]",
+            *(f"{key} = {value}" for key, value in values.items() if value is not None),
+        )
 
 
 def _value(text: str) -> str:

@@ -40,9 +40,10 @@ class SinkSection(msgspec.Struct, frozen=True):
     """A sink that this agent serves to all jobs of the mesh: a lake, a stream, a broker, a webhook, files of lines, or a command.
 
     parquet: the folder of the lake. console: the format in which the stream writes on the agent's standard output. mqtt: the
-    broker. webhook: the endpoint. jsonl: the folder of the files. command: a program and its arguments. shows_open: of a stream:
-    whether it shows the open windows of the agent's own jobs too. keep: the age at which the lake's days expire; None: never.
-    compact_after: that at which a day becomes one file, in microseconds.
+    broker. webhook: the endpoint. jsonl: the folder of the files. command: a program and its arguments. alertmanager: where it
+    is; it takes alerts and no windows. shows_open: of a stream: whether it shows the open windows of the agent's own jobs too.
+    keep: the age at which the lake's days expire; None: never. compact_after: that at which a day becomes one file, in
+    microseconds.
     """
 
     name: str
@@ -52,6 +53,7 @@ class SinkSection(msgspec.Struct, frozen=True):
     webhook: Hook | None = None
     jsonl: Path | None = None
     command: tuple[str, ...] | None = None
+    alertmanager: Hook | None = None
     shows_open: bool = False
     keep: Age | None = None
     compact_after: int | None = None
@@ -66,6 +68,8 @@ class SinkSection(msgspec.Struct, frozen=True):
             return f"sink {self.name}: {self.mqtt}, topics elf/v1/{self.mqtt.mesh}/JOB/window"
         if self.webhook is not None:
             return f"sink {self.name}: webhook at {self.webhook}"
+        if self.alertmanager is not None:
+            return f"sink {self.name}: alertmanager at {self.alertmanager}, alerts only"
         if self.jsonl is not None:
             return f"sink {self.name}: {self.jsonl}/JOB.DAY.jsonl"
         if self.command is not None:

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 Core = TreeSeat | Reducer | DeltaWorker | Succession | Master | Offering | Term
 
 _TREE = {m.Adopt, m.Path, m.Refuse, m.Size, m.Leave}
-_TO_MASTER = {m.Hello, m.Goodbye, r.LedgerReport, r.PutReply, r.PartReply, r.Watch}
+_TO_MASTER = {m.Hello, m.Goodbye, r.LedgerReport, r.PutReply, r.PartReply, r.AlertReply, r.Watch}
 _TO_WORKER = {m.Welcome, m.Farewell}
 _ANSWERS = {m.Commit, m.Split, m.Resend, m.Hold, m.Welcome}
 """Messages for reducer and worker only, unless they carry a new ballot."""
@@ -537,6 +537,7 @@ class JobSeat:
             is_void=self._held.is_void,
             takers=self._sinks.takers,
             takes=self._sinks.takes,
+            alert_node=self._sinks.node_of,
         )
         self._served_on = False
         self._gather()

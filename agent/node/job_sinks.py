@@ -34,6 +34,10 @@ class JobSinks:
         self._sink_of, self._directory = sink_of, directory
         self._served: list[Served] = []
 
+    def node_of(self, name: str) -> NodeId | None:
+        """The node that serves the sink of that name; None for none."""
+        return self._sink_of(name)
+
     @property
     def nodes(self) -> list[NodeId]:
         """The node of each sink."""

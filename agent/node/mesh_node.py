@@ -72,7 +72,7 @@ ASKED_MAX = 3
 
 _OVERLAY = (m.Ping, m.Pong, m.ProbeFor, m.LeavesRequest, m.LeavesReport, m.JoinMesh, m.JoinReply)
 _GOSSIP = (m.GossipDigest, m.GossipItems)
-_FOR_SINKS = (r.Put, r.PutPart, r.LedgerRequest)
+_FOR_SINKS = (r.Put, r.PutPart, r.LedgerRequest, r.AlertPut)
 _REPORTS = (StatusReport, EstimateReport, EstimateRequest, m.TreeReport, c.ChangeReport)
 _FOR_OPERATORS = (*_REPORTS, r.Shown, r.ShownPart, r.WatchReply)
 """Answers to an operator at this host, and requests for estimates of its log."""

@@ -15,6 +15,7 @@ from msgspec import Meta
 from msgspec.structs import astuple
 
 from elf.errors import PeerError
+from elf.jobmaster.alerts.alert import Alerts, needs_of
 from elf.jobmaster.directory.audit import decode_audited
 from elf.jobmaster.directory.known_schedule import BALLOT_PARTS, body_of, decode_schedule, stamp_of
 from elf.jobmaster.directory.limits import NO_LIMITS, Limits, Over
@@ -102,7 +103,7 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     files that started the job; "": a command did. trial: the job tries a change of another one. limits: of what it may cost each
     agent. end: of a job that is finishing, the operator's signature of the spec that ends it. unread_us: of a "restate": earlier
     lines cannot be read again everywhere, so the master refuses the change if a window that begins before is not final; 0: it
-    takes it anyway.
+    takes it anyway. alerts: see `elf.jobmaster.alerts.alert`.
     """
 
     name: Name
@@ -123,11 +124,12 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
     limits: Limits = NO_LIMITS
     end: Annotated[bytes, Meta(max_length=SIGNATURE_BYTES_MAX)] = b""
     unread_us: Number = 0
+    alerts: Alerts = ()
 
     @property
     def settings(self) -> Settings:
         """The newest ones; a master decides from when on they are in force."""
-        return Settings(self.lateness_us, self.keep_us, self.emit_us, self.sinks, self.limits)
+        return Settings(self.lateness_us, self.keep_us, self.emit_us, self.sinks, self.limits, self.alerts)
 
     @property
     def base(self) -> Settings:
@@ -156,9 +158,10 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def needs(self) -> Features:
-        """The features that an agent must know to take part: those of all versions, as lines and results of each may come.
-        Cached."""
-        return _needs(self.versions)
+        """The features that an agent must know to take part: those of all versions, as lines and results of each may come, and of
+        alerts, as the log may have entries about them. Cached."""
+        alerts = tuple(dict.fromkeys(each for known in self.remembered for each in known.alerts))
+        return _needs(self.versions, alerts) if alerts else _needs(self.versions)
 
     @property
     def id(self) -> bytes:
@@ -175,7 +178,8 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return self.source in sources and (self.trial is None or is_named(agent, self.trial.agents))
 
     def encode(self) -> bytes:
-        return _encoder.encode(self)
+        """Without alerts, the bytes are those of versions that know none."""
+        return _encoder.encode(self if self.alerts else astuple(self)[:-1])
 
     def item(self, signature: bytes = b"") -> Item:
         """The directory's entry of this job. Its key is the job's id."""
@@ -183,8 +187,8 @@ class JobSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 @lru_cache(maxsize=256)
-def _needs(versions: tuple[Version, ...]) -> Features:
-    return frozenset().union(*(needed(each.plan) for each in versions if is_plan(each.plan)))
+def _needs(versions: tuple[Version, ...], alerts: Alerts = ()) -> Features:
+    return needs_of(alerts).union(*(needed(each.plan) for each in versions if is_plan(each.plan)))
 
 
 COLUMNS_MAX, COLUMN_TYPES_MAX = 256, 16

@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Meta
 
 from elf.errors import PeerError
+from elf.jobmaster.alerts.alert import Alerts
 from elf.jobmaster.directory.limits import NO_LIMITS, Limits
 from elf.srt.messages.messages import Line, Micros, Schedule
 from elf.srt.messages.typed import parse
@@ -33,10 +34,11 @@ class Settings(msgspec.Struct, frozen=True, array_like=True, gc=False):
     emit_us: Span = 0
     sinks: Sinks = ()
     limits: Limits = NO_LIMITS
+    alerts: Alerts = ()
 
     def encode(self) -> bytes:
-        """As a control line carries them."""
-        return _encoder.encode(self)
+        """As a control line carries them. Without alerts, the bytes are those of versions that know none."""
+        return _encoder.encode(self if self.alerts else msgspec.structs.astuple(self)[:-1])
 
 
 _encoder = msgspec.msgpack.Encoder()

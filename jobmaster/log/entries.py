@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
+from elf.jobmaster.alerts.book import Judgement
 from elf.jobmaster.log.job_log import Majority
 from elf.srt.messages.ids import NodeId
 from elf.srt.messages.messages import NO_WATERMARK, Ballot, Count, Line, Maker, Micros, Schedule, Slot, Span
@@ -147,4 +148,17 @@ class Retire(Entry, frozen=True, array_like=True, tag="retire"):
     before_us: Micros
 
 
-AnyEntry = Begin | Serve | Proven | Accept | Add | Left | Gone | Forget | ControlEntry | Final | Retire
+class Judged(Entry, frozen=True, array_like=True, tag="judged"):
+    """Rule Once*: the job's alerts were judged by a window, or by the time without any; these of them changed their state."""
+
+    judgement: Judgement
+
+    @property
+    def nbytes(self) -> int:
+        """O(changes)."""
+        return sum(change.nbytes for change in self.judgement.changes)
+
+
+AnyEntry = (
+    Begin | Serve | Proven | Accept | Add | Left | Gone | Forget | ControlEntry | Final | Retire | Judged
+)

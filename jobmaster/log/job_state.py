@@ -13,6 +13,7 @@ The machine in one sentence: entries of the log go in, and the same entries in t
 | | one: rows at or past its line become the new version's if that counts alike. Withdraws windows that the schedule lacks then |
 | Final | records the window's revision, digest and coverage |
 | Retire | drops panes, finals and positions of closed files that retention has passed |
+| Judged | records the states of alerts, and which windows they were judged by |
 
 Invariants (`check`): those of `Positions`; a watermark never falls; a touched pane is retained and its version known; a revision
 of a final window only grows.
@@ -30,6 +31,7 @@ from elf.cbt.budget import Budget
 from elf.cbt.frame import FRAME_BYTES_MAX, pack, unpack
 from elf.cbt.rows import Op, Rows, concat
 from elf.errors import PeerError
+from elf.jobmaster.alerts.book import EMPTY, Book, BookState
 from elf.jobmaster.log.entries import (
     NO_LANE,
     Accept,
@@ -39,6 +41,7 @@ from elf.jobmaster.log.entries import (
     Final,
     Forget,
     Gone,
+    Judged,
     Left,
     Proven,
     Retire,
@@ -128,6 +131,7 @@ class StateSnapshot(msgspec.Struct, frozen=True, array_like=True):
     whole: tuple[Ballot, ...] = ()
     signer: bytes = b""
     left: tuple[Count, Count] = (0, 0)
+    alerts: BookState = EMPTY
 
     @property
     def nbytes(self) -> int:
@@ -169,6 +173,7 @@ class JobState:
         """All retained windows that were final before a CONTROL withdrew them."""
         self.unknown_us: Micros = 0
         self.served: Ballot = NO_BALLOT
+        self.alerts = Book()
         self.whole: tuple[Ballot, ...] = ()
         """The ballots of the latest masters of which this log has everything that they published."""
 
@@ -254,6 +259,8 @@ class JobState:
             self._note_final(entry)
         elif isinstance(entry, Retire):
             self._retire()
+        elif isinstance(entry, Judged):
+            self.alerts.apply(entry.judgement)
         self._open_versions()
 
     def _serve(self, entry: Serve) -> None:
@@ -496,6 +503,7 @@ class JobState:
             self.whole,
             self.signer,
             (self.proven[0][1], self.proven[1][1]),
+            self.alerts.state(),
         )
 
     def restore(self, snapshot: StateSnapshot) -> None:
@@ -507,6 +515,7 @@ class JobState:
         self.proven = (twice, left_twice), (once, left_once)
         self.spec, self.signer, self.front_us = snapshot.spec, snapshot.signer, snapshot.front_us
         self.positions = Positions.of(snapshot.positions)
+        self.alerts = Book(snapshot.alerts)
         self.watermarks, self.gaps = dict(snapshot.watermarks), dict(snapshot.gaps)
         self.finals = dict(snapshot.finals)
         self.untimed = dict(snapshot.untimed)
@@ -528,6 +537,7 @@ class JobState:
     def check(self) -> None:
         """Raise AssertionError unless the invariants hold."""
         self.positions.check()
+        self.alerts.check()
         assert self.panes.keys() == self.touched.keys() == {line.version for line in self.schedule}
         for version, panes in self.panes.items():
             panes.check()

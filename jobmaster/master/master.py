@@ -5,8 +5,8 @@ The machine in one sentence: bundles, hellos, specs and time go in; entries for 
 depend on them (commits, welcomes, multicasts, windows) come out only when the log has them.
 
 Its parts are separate modules: proposed entries (`proposals`), which bundles are accepted (`intake`), the expected workers
-(`roster`), changes of the job (`amendments`), its end (`finish`), windows (`publication`), their delivery to sinks (`outbox`).
-This module connects them.
+(`roster`), changes of the job (`amendments`), its end (`finish`), windows (`publication`), their delivery to sinks (`outbox`),
+the alerts that these cause (`alerting`). This module connects them.
 
 Invariant (`check`): `ahead` is `state` plus the proposed entries; and those of the parts.
 
@@ -22,14 +22,16 @@ from typing import Literal
 from msgspec.structs import replace
 
 from elf.cbt.budget import Budget
+from elf.jobmaster.delivery.alert_outbox import AlertOutbox, NodeOf
 from elf.jobmaster.delivery.outbox import Outbox, Takes
 from elf.jobmaster.delivery.watchers import Watchers, without_panes
 from elf.jobmaster.directory.changes import first_entry
 from elf.jobmaster.directory.job_spec import AgentAdvert, JobSpec
 from elf.jobmaster.directory.known_schedule import KnownSchedule
-from elf.jobmaster.log.entries import Accept, AnyEntry, ControlEntry, Final, Retire, Revision, Serve
+from elf.jobmaster.log.entries import Accept, AnyEntry, ControlEntry, Final, Judged, Retire, Revision, Serve
 from elf.jobmaster.log.handover import Unshared
 from elf.jobmaster.log.job_state import JobState, WindowKey
+from elf.jobmaster.master.alerting import Alerting
 from elf.jobmaster.master.amendments import Amendments
 from elf.jobmaster.master.emission import Emission
 from elf.jobmaster.master.finish import Finish
@@ -44,7 +46,7 @@ from elf.srt.messages.effects import Effect
 from elf.srt.messages.ids import NodeId
 from elf.srt.messages.messages import Ballot, Bundle, Control, Goodbye, Hello, Message, Micros, Schedule
 from elf.srt.messages.parameters import Parameters
-from elf.srt.messages.results import WITHDRAWN, LedgerReport, PartReply, Put, PutReply, Watch
+from elf.srt.messages.results import WITHDRAWN, AlertReply, LedgerReport, PartReply, Put, PutReply, Watch
 
 
 def _has_lakes(names: Sequence[str], sinks: Sequence[NodeId], takes: Mapping[NodeId, Takes]) -> bool:
@@ -66,9 +68,8 @@ class Master:
     that keep a ledger; stores_states: whether they store the states of panes, not only rows. known_schedule: the schedule of an
     earlier log, according to the directory, which a new log continues. losses, left: see `Succession`; unshared: entries that an
     earlier master on this node kept. handed_on: the former master has published nothing that is not in the log. signer, is_void:
-    see `Amendments`. takers: see `WindowSettings`; takes: see `Outbox`. Every public method takes the node's clock and
-    returns effects. `fence`: a higher ballot that a sink reported; the node must step down.
-    """
+    see `Amendments`. takers: see `WindowSettings`; takes: see `Outbox`; alert_node: see `AlertOutbox`. Every public method
+    takes the node's clock and returns effects. `fence`: a higher ballot that a sink reported; the node must step down."""
 
     def __init__(
         self,
@@ -90,6 +91,7 @@ class Master:
         is_void: Callable[[bytes, Micros], bool] = lambda signer, now: False,
         takers: Takers = lambda names: None,
         takes: Mapping[NodeId, Takes] = {},
+        alert_node: NodeOf = lambda name: None,
     ) -> None:
         self.spec, self.state, self.ballot, self.parameters = spec, state, ballot, parameters
         self.job = state.job
@@ -106,6 +108,8 @@ class Master:
             settings=WindowSettings(state, spec.base, takers),
             stores_states=stores_states,
         )
+        self.alerting = Alerting(state, self.publication, self.log, lambda: self.log.room() > 0)
+        self.alert_outbox = AlertOutbox(self.job, spec.name, ballot, alert_node)
         self._stores_states = stores_states
         self.publication.contents.stores_states = stores_states and _has_lakes(
             self.publication.settings.sinks, sinks, takes
@@ -156,6 +160,8 @@ class Master:
         self.amendments.propose_due(now)
         self._forget_at = now + self.roster.eviction.look_us
         self.publication.resume()
+        self.alerting.begin(now)
+        self.alert_outbox.changed(self.state.alerts)
         self._look_again(now)
         return self._end(now)
 
@@ -185,6 +191,7 @@ class Master:
         self.roster.record_majority(self._left())
         self.amendments.propose_due(now)
         self.intake.retry_parked(now)
+        self.alerting.look(now)
         self._look_again(now)
 
     def _react(self, index: int, entry: AnyEntry, now: int) -> None:
@@ -201,7 +208,11 @@ class Master:
         elif isinstance(entry, Final):
             ready = self.publication.committed(entry)
             if ready is not None:
+                self.alerting.published(ready)
                 self._publish(ready)
+        elif isinstance(entry, Judged):
+            self.alerting.committed()
+            self.alert_outbox.changed(self.state.alerts)
         elif isinstance(entry, ControlEntry):
             self.amendments.committed(index)
             finals, opened = self.publication.schedule_changed(index)
@@ -221,6 +232,7 @@ class Master:
         """The effects of this call."""
         out, self._out = [*self._out, *self.intake.take_commits()], []
         positions = self.state.positions
+        out += self.alert_outbox.tick(self.state.alerts, self.state.ballot, now)
         # A window may begin before the retained panes and overlap them.
         out += self.outbox.tick(now, max(0, positions.retained_us - positions.longest_us))
         self._look_again(now)  # the outbox may have found that a window has changed
@@ -447,6 +459,9 @@ class Master:
             return self.put_acknowledged(source, message, now)
         if isinstance(message, PartReply):
             return self.part_acknowledged(source, message, now)
+        if isinstance(message, AlertReply):
+            self.alert_outbox.acknowledged(source, message, self.state.ballot)
+            return self._end(now)
         if isinstance(message, Watch):
             return self.watch(message, now)
         return []
@@ -463,6 +478,7 @@ class Master:
             self.publication.contents.read_on()  # one step of a large window; other work is done between the steps
             self._read_at = None
         self._out += self.watchers.tick(now)
+        self.alerting.tick(now)
         self.amendments.tick(now)
         self.finish.tick(self.spec, now)
         if is_time(self._forget_at, now, self.roster.eviction.look_us):
@@ -486,6 +502,8 @@ class Master:
             self._forget_at,
             self.intake.parking.deadline,
             self.outbox.deadline(),
+            self.alerting.deadline,
+            self.alert_outbox.deadline,
             self.watchers.deadline,
         ]
         return min((time for time in times if time is not None), default=None)
@@ -499,6 +517,7 @@ class Master:
         self.amendments.check()
         self.publication.check()
         self.outbox.check()
+        self.alert_outbox.check()
         self.watchers.check()
         self.unshared.check()
         if self.log.is_empty:

@@ -15,7 +15,7 @@ from elf.jobmaster.plan.plan import Plan, RowPlan
 MAGIC = b"ELFP\x01"
 """Begins every encoded plan; the last byte is the version of the encoding."""
 ROWS_MAGIC = b"ELFR\x01"
-"""Begins every encoded plan whose rows are lines. No peer sends one: it is in the cache of compiled queries only."""
+"""Begins every encoded plan whose rows are lines, in the cache of compiled queries, or rows of results: conditions of alerts."""
 PLAN_BYTES_MAX = 4 << 20
 """Twice what 20,000 operations of about 100 bytes each take."""
 

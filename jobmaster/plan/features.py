@@ -19,7 +19,7 @@ import msgspec
 from msgspec import inspect
 
 from elf.jobmaster.plan import check, signatures
-from elf.jobmaster.plan.codec import MAGIC
+from elf.jobmaster.plan.codec import MAGIC, ROWS_MAGIC
 from elf.jobmaster.plan.plan import CANONICAL, Plan
 
 HASH_BYTES = 3
@@ -28,6 +28,8 @@ Features = frozenset[str]
 READING = "reading 3"
 """The rules by which this version reads lines: which it rejects, and what a text means. To be counted up when they change.
 No plan needs it; commands and status name the agents that lack it, since these read the same line otherwise."""
+ALERTS = "alerts"
+"""Entries of a job's log about its alerts (`elf.jobmaster.alerts`). Needed by jobs that have alerts."""
 LOST = "counters of columns"
 """Rows of line counters that name a column (`elf.jobmaster.windows.counters`): a master or lake of before takes each for a pane.
 Needed by plans that read numbers or booleans from columns that may be keys of the lines."""
@@ -41,7 +43,7 @@ def known() -> Features:
     """The features that this version of elf knows."""
     found = set(_of_type(inspect.type_info(Plan), set()))
     found |= {f"function {name}" for name in (*signatures.SIGNATURES, *check.AGGREGATES)}
-    return frozenset({*found, READING, LOST, f"encoding {MAGIC[-1]}"})
+    return frozenset({*found, READING, ALERTS, LOST, f"encoding {MAGIC[-1]}"})
 
 
 def _of_type(type: inspect.Type, seen: set[Any]) -> Iterator[str]:
@@ -80,6 +82,13 @@ def needed(plan: bytes) -> Features:
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return unknown
     return frozenset({*found, f"encoding {MAGIC[-1]}"})
+
+
+def needed_of_rows(condition: bytes) -> Features:
+    """As `needed`, of an encoded plan over rows of results."""
+    return needed(
+        MAGIC[:-1] + condition[len(ROWS_MAGIC) - 1 :] if condition.startswith(ROWS_MAGIC[:-1]) else condition
+    )
 
 
 def _of_value(value: Any) -> Iterator[str]:

@@ -116,5 +116,11 @@ async def _said(process: asyncio.subprocess.Process) -> str:
 
 
 def _environment(message: WindowMessage) -> dict[str, str]:
-    about = {"id": message.id, "job": message.job, "version": message.version, "status": message.status}
+    about = {
+        "kind": message.kind,
+        "id": message.id,
+        "job": message.job,
+        "version": message.version,
+        "status": message.status,
+    }
     return {"PATH": PATH, "LANG": "C.UTF-8"} | {f"ELF_{name.upper()}": value for name, value in about.items()}

@@ -32,8 +32,9 @@ class RefusedError(Exception):
 
 
 class WindowMessage(msgspec.Struct, frozen=True):
-    """One window. id: of (job, version, window, revision), the same at each repetition. body: JSON (`window_json_of`). is_newest:
-    no newer window of the job was delivered before, nor a later revision of this one. keep_s: how long it matters."""
+    """One window, or one change of an alert (`kind`). id: of (job, version, window, revision), the same at each repetition.
+    body: JSON (`window_json_of`). is_newest: no newer window of the job was delivered before, nor a later revision of this one.
+    keep_s: how long it matters."""
 
     id: str
     job: str
@@ -44,6 +45,7 @@ class WindowMessage(msgspec.Struct, frozen=True):
     body: bytes
     is_newest: bool
     keep_s: int
+    kind: str = "window"
 
 
 class Carrier(Protocol):

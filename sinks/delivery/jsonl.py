@@ -1,6 +1,6 @@
 """Windows as lines of files: one JSON object a line, in a file for each job and day (UTC) on which they were written.
 
-    FOLDER/JOB.2026-11-24.jsonl
+    FOLDER/JOB.2026-11-24.jsonl          FOLDER/JOB.alert.2026-11-24.jsonl, of changes of alerts
 
 A line is on the disk before it is acknowledged. What a crash or a full disk left of a line is removed before the next one is
 written, so a file has whole lines only. Nothing here removes a file: `find FOLDER -mtime +30 -delete` does.
@@ -58,7 +58,8 @@ class JsonlCarrier:
     def _append(self, message: WindowMessage) -> None:
         """Raises OSError. A line break in a window separates rows: JSON escapes those in values."""
         line = message.body.replace(b"\n", b"") + b"\n"
-        path = self._folder / f"{quote(message.job, safe='')}.{self._day()}.jsonl"
+        kind = "" if message.kind == "window" else f"{message.kind}."
+        path = self._folder / f"{quote(message.job, safe='')}.{kind}{self._day()}.jsonl"
         with self._writes, _opened(path) as file:
             size = os.fstat(file).st_size
             whole = _whole_lines(file, size)

@@ -36,9 +36,9 @@ UNSUPPORTED_VERSION = (1, 132)
 """Reason codes of brokers that do not know version 5: in the form of 3.1.1, and in that of 5."""
 
 
-def topic_of(mesh: str, job: str) -> str:
-    """The topic of a job's windows."""
-    return f"elf/v1/{quote(mesh, safe='')}/{quote(job, safe='')}/window"
+def topic_of(mesh: str, job: str, kind: str = "window") -> str:
+    """The topic of a job's windows, or of its alerts."""
+    return f"elf/v1/{quote(mesh, safe='')}/{quote(job, safe='')}/{kind}"
 
 
 def client_id(mesh: str, agent: str, sink: str) -> str:
@@ -80,7 +80,7 @@ class MqttCarrier:
     async def deliver(self, message: WindowMessage) -> None:
         if len(message.body) > PAYLOAD_BYTES_MAX:
             raise RefusedError(f"a window of {len(message.body):,} bytes is too large for MQTT")
-        topic = topic_of(self._broker.mesh, message.job)
+        topic = topic_of(self._broker.mesh, message.job, message.kind)
         properties = None if self.is_old else _properties(message)
         try:
             refusal = await self._client.acknowledged(topic, message, properties)

@@ -64,7 +64,7 @@ class WebhookCarrier:
 
     async def deliver(self, message: WindowMessage) -> None:
         async with self._turn:
-            body = event_of(message, self._hook.mesh)
+            body = self._body(message)
             request = self._request(message.id, body)
             try:
                 status, waits_s = await asyncio.wait_for(self._exchange(request), ANSWER_S)
@@ -77,12 +77,17 @@ class WebhookCarrier:
         if 200 <= status < 300:
             return
         if status in ABOUT_MESSAGE:
-            raise RefusedError(f"{self._hook} answered {_status(status)} to a window of {len(body):,} bytes")
+            raise RefusedError(
+                f"{self._hook} answered {_status(status)} to {_what(message)} of {len(body):,} bytes"
+            )
         if 300 <= status < 400:
             raise DeliveryError(
                 f"it answered {_status(status)}; redirects are not followed: name the new address"
             )
         raise DeliveryError(f"it answered {_status(status)}", waits_s)
+
+    def _body(self, message: WindowMessage) -> bytes:
+        return event_of(message, self._hook.mesh)
 
     async def gone(self) -> None:
         """An endpoint may close an idle connection: that is no failure."""
@@ -184,13 +189,17 @@ def event_of(message: WindowMessage, mesh: str) -> bytes:
         "specversion": "1.0",
         "id": message.id,
         "source": f"/elf/v1/{quote(mesh, safe='')}/{quote(message.job, safe='')}",
-        "type": "elf.window",
+        "type": f"elf.{message.kind}",
         "datacontenttype": CONTENT_TYPE,
         "jobversion": message.version,
         "status": message.status,
         "revision": message.revision,
     }
     return msgspec.json.encode(about)[:-1] + b',"data":' + message.body + b"}"
+
+
+def _what(message: WindowMessage) -> str:
+    return "a window" if message.kind == "window" else "an alert"
 
 
 async def _addresses(hook: Hook) -> list[str]:

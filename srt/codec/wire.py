@@ -106,6 +106,8 @@ KINDS = (
     Kind(63, r.PutReply, SMALL),
     Kind(64, r.PutPart, 64 * MIB + SMALL),  # of frame_bytes_max, unless one part of a pane is larger
     Kind(65, r.PartReply, SMALL),
+    Kind(66, r.AlertPut, 128 * KIB + SMALL),
+    Kind(67, r.AlertReply, SMALL),
     Kind(70, m.Frame, MIB),  # a piece of 512 KiB
     Kind(71, m.Piece, MIB),
     Kind(80, r.Watch, SMALL),

@@ -124,6 +124,33 @@ class PutReply(Message, frozen=True, array_like=True, gc=False):
     revision: Revision
 
 
+# Alerts. Datagrams between a master and a node that serves a sink, repeated until answered.
+
+
+class AlertPut(Message, frozen=True, array_like=True, gc=False):
+    """Changes of a job's alerts for one sink, up to the `number`th that sinks hear of since the log began under `log`. payload:
+    these changes (`elf.jobmaster.alerts.book.Told`); none: only the sink's cursor is asked for. is_firing: no changes, but all
+    that fire now; nobody answers."""
+
+    job: JobId
+    ballot: Ballot
+    sink: Annotated[str, Meta(max_length=200)]
+    log: Ballot
+    number: Count
+    payload: Annotated[bytes, Meta(max_length=128 << 10)]
+    is_firing: bool = False
+
+
+class AlertReply(Message, frozen=True, array_like=True, gc=False):
+    """The sink has delivered all changes up to the `number`th of that log. repeats: it wants to hear again of what fires."""
+
+    job: JobId
+    sink: Annotated[str, Meta(max_length=200)]
+    log: Ballot
+    number: Count
+    repeats: bool = False
+
+
 # Windows for people. Datagrams: `Watch` is routed to the job's id, the others are sent directly.
 
 

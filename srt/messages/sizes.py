@@ -16,7 +16,7 @@ from elf.srt.messages.changes import ChangeReport, ChangeRequest
 from elf.srt.messages.messages import Bundle, Message, Schedule
 from elf.srt.messages.partial import Part
 from elf.srt.messages.reports import EstimateRequest
-from elf.srt.messages.results import LedgerReport, PaneParts, Put, PutPart, Shown, ShownPart
+from elf.srt.messages.results import AlertPut, LedgerReport, PaneParts, Put, PutPart, Shown, ShownPart
 
 MESSAGE_BYTES = 100
 """Size of most messages: a frame of a link, the message's head, a job, a ballot, a few numbers."""
@@ -50,7 +50,7 @@ def bundle_bytes(bundle: Bundle) -> int:
 def entry_bytes(entry: Any) -> int:
     """Bytes of a log entry in memory."""
     if not hasattr(entry, "contributions"):
-        return ENTRY_BYTES
+        return ENTRY_BYTES + int(getattr(entry, "nbytes", 0))
     rows: int = sum(part.nbytes for part in entry.parts.values())
     places = CONTRIBUTION_BYTES * len(entry.contributions) + ID_BYTES * len(entry.lagging)
     return ENTRY_BYTES + places + rows
@@ -68,7 +68,9 @@ def _entries(entries: Iterable[Any]) -> int:
     total = 0
     for entry in entries:
         total += ENTRY_BYTES
-        if hasattr(entry, "contributions"):
+        if not hasattr(entry, "contributions"):
+            total += int(getattr(entry, "nbytes", 0))
+        else:
             total += _payload_bytes(entry.contributions, entry.lagging, entry.parts)
     return total
 
@@ -116,6 +118,7 @@ _EXTRA: dict[type[Message], Callable[[Any], int]] = {
     Put: lambda p: MESSAGE_BYTES + _ROW_BYTES * len(p.rows) + _panes(p.panes),
     Shown: lambda s: size_of(s.put),
     PutPart: lambda p: len(p.payload),
+    AlertPut: lambda a: len(a.payload),
     ShownPart: lambda s: len(s.payload),
     m.TreeReport: lambda t: _NODE_BYTES * len(t.children),
     EstimateRequest: lambda e: len(e.plan),

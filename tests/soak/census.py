@@ -197,6 +197,7 @@ _ENTRIES: dict[type[e.Entry], str] = {
     e.ControlEntry: "change: logged",
     e.Proven: "log: more than half have reported",
     e.Retire: "window: retired",
+    e.Judged: "window: alerts judged",
 }
 _SEEN: dict[type[m.Message], Any] = {
     c.ChangeReport: Census._verdict,

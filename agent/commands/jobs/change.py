@@ -29,6 +29,7 @@ from elf.agent.commands.jobs.job import (
 )
 from elf.agent.commands.mesh_text import as_json, time_text
 from elf.agent.commands.process.streams import say
+from elf.agent.config.alert_table import compiled_alerts, fitting
 from elf.agent.config.names import check_asked, unknown_job
 from elf.agent.control import protocol as w
 from elf.errors import ElfError, UsageError
@@ -156,6 +157,8 @@ def settings_for(former: JobSpec, new: NewJob, plan: Plan, given: Collection[str
     settings = replace(
         former.settings, **{field: value for field, value in asked.items() if value is not None}
     )
+    if "alert" in given:
+        settings = replace(settings, alerts=compiled_alerts(new.alerts, plan))
     if sorted(settings.sinks) == sorted(former.sinks):
         settings = replace(settings, sinks=former.sinks)
     check_settings(settings, plan, new.place("sinks" if "sinks" in given else "sql"), new.place("limits"))
@@ -251,7 +254,10 @@ def _change(
     refused: w.Refused | None,
 ) -> str | w.Refused:
     """What to print; or the verdict, if the job's master has not taken the change."""
-    version, present, settings = made.version, former.versions[-1], made.settings
+    version, present = made.version, former.versions[-1]
+    settings = replace(
+        made.settings, alerts=fitting(made.settings.alerts, plan_of(version.plan), former.name)
+    )
     next_number, digest = held.next, present.digest
     if refused is not None:
         next_number, digest = max(refused.next, held.next), refused.version

@@ -12,6 +12,7 @@ from msgspec import to_builtins
 from elf.agent.commands.jobs.change import running_job, setting_differences
 from elf.agent.commands.mesh_text import as_json, is_table, table_of, time_text, trial_text
 from elf.agent.config import units
+from elf.agent.config.alert_table import alert_text, alerts_text
 from elf.agent.config.job_file import job_text
 from elf.agent.config.limits import limits_text
 from elf.jobmaster.directory.differences import Difference
@@ -103,6 +104,7 @@ def show_command(name: str, output: str | None, agent: Path | None) -> str:
         ("emit", units.duration_text(spec.emit_us) if spec.emit_us else "the mesh's"),
         ("keep", units.duration_text(spec.keep_us)),
         ("sinks", escape(", ".join(spec.sinks)) or "none"),
+        *([("alerts", escape(alerts_text(spec.alerts)))] if spec.alerts else []),
         *((("limits", limits_text(spec.limits)),) if spec.limits != NO_LIMITS else ()),
         ("folder", escape(spec.label) or "none"),
         *((("values", values_text(values["parameters"])),) if values["parameters"] else ()),
@@ -128,6 +130,7 @@ def _job(spec: JobSpec, known: KnownSchedule | None, now_us: int) -> dict[str, A
         "emit_us": spec.emit_us,
         "keep_us": spec.keep_us,
         "sinks": list(spec.sinks),
+        "alerts": [alert_text(each) for each in spec.alerts],
         "limits": {
             "groups": spec.limits.groups,
             "over": "other" if spec.limits.others else "fail",

@@ -14,6 +14,7 @@ from elf.agent.commands.arguments import values_of
 from elf.agent.commands.jobs.estimate import estimate_lines, estimate_values
 from elf.agent.commands.process.streams import say
 from elf.agent.config import units
+from elf.agent.config.alert_table import AlertTable, alerts_text, compiled_alerts
 from elf.agent.config.job_file import EMIT_US, KEEP_US, JobFile, read_job_file
 from elf.agent.config.limits import limits_text
 from elf.agent.config.names import check_new, meant
@@ -43,6 +44,7 @@ FLAGS = {
     "keep": "--keep",
     "sinks": "--sink",
     "limits": "[limits]",
+    "alert": "[[alert]]",
 }
 """An option of a job, as job files call it -> as commands call it."""
 
@@ -75,6 +77,7 @@ class NewJob(msgspec.Struct, frozen=True):
     params: tuple[str, ...] = ()
     strict: bool = False
     limits: Limits = NO_LIMITS
+    alerts: tuple[AlertTable, ...] = ()
     given: tuple[str, ...] = ()
     since_us: int | None = None
     shown: tuple[str, ...] = ()
@@ -126,7 +129,9 @@ def job_of_file(file: JobFile, name: str, label: str = "") -> NewJob:
             f"{file.place('name')}: the file is of job {file.name}, and the command asks for {name}; write one name in both"
         )
     options = (file.source, file.lateness_us, file.emit_us, file.keep_us, file.sinks)
-    return NewJob(name, file.sql, *options, file, label, limits=file.limits, given=tuple(file.lines))
+    return NewJob(
+        name, file.sql, *options, file, label, limits=file.limits, alerts=file.alerts, given=tuple(file.lines)
+    )
 
 
 def connect(agent: Path | None) -> Control:
@@ -281,8 +286,8 @@ def spec_of(new: NewJob, plan: Plan, held: w.JobHeld, former: JobSpec | None) ->
     from elf.jobmaster.directory.versions import started, version_of
 
     lateness_us = _lateness_us(new, held.schemas.get(plan.source), former)
-    sinks = new.sinks_for(plan)
-    settings = Settings(lateness_us, new.keep_us, new.emit_us, sinks, new.limits)
+    sinks, alerts = new.sinks_for(plan), compiled_alerts(new.alerts, plan)
+    settings = Settings(lateness_us, new.keep_us, new.emit_us, sinks, new.limits, alerts)
     check_settings(settings, plan, new.place("sinks"), new.place("limits"))
     # Not before the job's last spec, if the clock of its agent was ahead.
     now_us = max(held.now_us, former.since_us if former is not None else 0)
@@ -300,6 +305,7 @@ def spec_of(new: NewJob, plan: Plan, held: w.JobHeld, former: JobSpec | None) ->
         emit_us=new.emit_us,
         label=new.label,
         limits=new.limits,
+        alerts=alerts,
     )
     return started(spec, now_us)
 
@@ -346,6 +352,7 @@ def setting_texts(settings: Settings) -> dict[str, str]:
         "keep": units.duration_text(settings.keep_us),
         "sinks": ", ".join(sorted(settings.sinks)) or "none",
         "limits": limits_text(settings.limits),
+        "alerts": alerts_text(settings.alerts),
     }
 
 
@@ -366,6 +373,10 @@ def check_names(new: NewJob, held: w.JobHeld) -> None:
     for sink in new.sinks:
         if sink not in held.sinks:
             raise _unknown_name("sink", new.place("sinks"), sink, held.sinks)
+    for alert in new.alerts:
+        for sink in alert.sinks:
+            if sink not in held.sinks:
+                raise _unknown_name("sink", alert.place("sinks"), sink, held.sinks)
 
 
 def _unknown_name(what: str, place: str, name: str, known: Sequence[str]) -> UsageError:

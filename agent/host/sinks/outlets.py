@@ -120,6 +120,10 @@ def _carrier(section: SinkSection, agent: str) -> Carrier | None:
         from elf.sinks.delivery.webhook import WebhookCarrier
 
         return WebhookCarrier(section.webhook)
+    if section.alertmanager is not None:
+        from elf.sinks.delivery.alertmanager import NoWindows
+
+        return NoWindows()
     if section.jsonl is not None:
         from elf.sinks.delivery.jsonl import JsonlCarrier
 
@@ -129,6 +133,19 @@ def _carrier(section: SinkSection, agent: str) -> Carrier | None:
 
         return CommandCarrier(section.command)
     return None
+
+
+def alert_carrier(section: SinkSection, agent: str) -> Carrier | None:
+    """The connection of a sink for alerts; None for a sink that takes none."""
+    if section.alertmanager is not None:
+        from elf.sinks.delivery.alertmanager import AlertmanagerCarrier
+
+        return AlertmanagerCarrier(section.alertmanager)
+    if section.mqtt is not None:
+        from elf.sinks.delivery.mqtt import MqttCarrier
+
+        return MqttCarrier(section.mqtt, agent, f"{section.name}\0alerts")
+    return _carrier(section, agent)
 
 
 class Outlet:

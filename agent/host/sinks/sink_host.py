@@ -34,8 +34,9 @@ from elf.agent.config.specs import SinkSection
 from elf.agent.control.gathering import Gathering, OnDisk
 from elf.agent.host.cell_types import check_pane
 from elf.agent.host.compaction import Care, Compaction
+from elf.agent.host.sinks.alert_outlets import AlertOutlets
 from elf.agent.host.sinks.lake_ledgers import adopt, key_of, step_all, wanted
-from elf.agent.host.sinks.outlets import Outlets, Recorder
+from elf.agent.host.sinks.outlets import Outlets, Recorder, alert_carrier
 from elf.agent.host.sinks.streams import Streams
 from elf.agent.node.mesh_node import MeshNode, Outer
 from elf.agent.node.vacancy import Vacancy, is_fault
@@ -53,7 +54,7 @@ from elf.srt.messages.effects import Effect, Send, Write
 from elf.srt.messages.ids import JobId, NodeId
 from elf.srt.messages.messages import Message
 from elf.srt.messages.reports import Failing, SinkState
-from elf.srt.messages.results import WITHDRAWN, LedgerRequest, Put, PutPart
+from elf.srt.messages.results import WITHDRAWN, AlertPut, AlertReply, LedgerRequest, Put, PutPart
 
 GATHER_S = 0.25
 RETRY_S = 5.0
@@ -132,10 +133,16 @@ class SinkHost:
         self._vacancies: dict[JobId, Vacancy] = {}  # jobs whose windows could not be stored
         # Jobs whose ledgers start again, and the epoch that they served.
         self._reset_ledgers: dict[JobId, int] = {}
+        self.alerts = AlertOutlets(
+            sections, lambda section: alert_carrier(section, node.name), host, self._records, self._alert_told
+        )
         host.node.sink = self.take
 
     def take(self, source: NodeId, message: Message) -> None:
         """Take a master's message. Repetitions are dropped while the first one is being processed."""
+        if isinstance(message, AlertPut):
+            self._alert(source, message)
+            return
         if isinstance(message, Put):
             self._deliver(source, message)
         if self._is_dropped(source, message):
@@ -170,6 +177,16 @@ class SinkHost:
             self._enqueue((source, put.job, put.version, put.start, put.revision), 0, source, put)
         if reply is not None:  # after the effects of this message
             asyncio.get_running_loop().call_soon(self._answer, Send(source, reply))
+
+    def _alert(self, source: NodeId, put: AlertPut) -> None:
+        """To a sink here, at once."""
+        item = self._host.node.directory.get("job", put.job)
+        if item is not None:
+            self.alerts.take(source, put, decode_job(item))
+
+    def _alert_told(self, source: NodeId, reply: AlertReply) -> None:
+        """A sink has delivered changes of alerts: answer the master, after the effects of this message."""
+        asyncio.get_running_loop().call_soon(self._answer, Send(source, reply))
 
     def _deliver(self, source: NodeId, put: Put) -> None:
         """To the job's sinks here that take messages: at once, whatever other sinks do."""
@@ -209,6 +226,7 @@ class SinkHost:
             self._work.cancel()
             await asyncio.gather(self._work, return_exceptions=True)
         await self._outlets.close()
+        await self.alerts.close()
         with suppress(OSError, StreamClosed):
             await self._in_thread(self._streams.close)
         await asyncio.get_running_loop().run_in_executor(None, self._thread.shutdown)

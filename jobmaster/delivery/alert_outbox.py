@@ -1,0 +1,161 @@
+"""Tells sinks of alerts: every transition that fires or resolves, in order, until the sink's node has acknowledged it.
+
+The book of alerts numbers these transitions, and keeps the last of them in the job's log. A sink's cursor is the last number
+that it has delivered, beside its ledger on its node's disk. So a new master first asks for the cursor (a message without
+transitions), and a node that lost it gets all that the book still has, with the same ids.
+
+    a sink | what happens                       | next
+    -------+------------------------------------+-----------------------------------------------------------
+    new    | an alert goes to it                | asked for its cursor
+    asked  | AlertReply                         | known
+           | no answer in time                  | asked again
+    known  | transitions after its cursor       | sent, `CHUNK_BYTES` at a time; again if there is no answer in time
+           | it repeats, and something fires    | all that fire, every `REPEAT_US`; nobody acknowledges that
+
+Invariants (`check`): a cursor never falls; at most one message with transitions is under way to a sink.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import msgspec
+
+from elf.jobmaster.alerts.book import Book, Told, Transition
+from elf.srt.messages.effects import Effect, Notice, Send
+from elf.srt.messages.ids import JobId, NodeId
+from elf.srt.messages.messages import Ballot
+from elf.srt.messages.results import AlertPut, AlertReply
+
+ASK_US, ASK_US_MAX = 2_000_000, 60_000_000
+"""Before an unanswered message is sent again: doubled each time. A sink that is down acknowledges late, and drops repetitions."""
+REPEAT_US = 60_000_000
+"""Alertmanager expects to hear again of what fires every 30 s to 3 min."""
+CHUNK_BYTES = 48 << 10
+"""Transitions of one message: one has at most some 6 KiB."""
+
+NodeOf = Callable[[str], NodeId | None]
+"""Name of a sink -> the node that serves it; None for none."""
+
+_encoder = msgspec.msgpack.Encoder()
+
+
+class _Sink(msgspec.Struct):
+    node: NodeId
+    cursor: int | None = None
+    due: int = 0
+    wait_us: int = ASK_US
+    repeats: bool = False
+    repeat_at: int = 0
+    has_lost: bool = False
+
+
+class AlertOutbox:
+    """A master's alerts for sinks. log: the ballot under which the job's log began: numbers count within it."""
+
+    def __init__(self, job: JobId, name: str, ballot: Ballot, node_of: NodeOf = lambda name: None) -> None:
+        self._job, self._name, self._ballot, self._node_of = job, name, ballot, node_of
+        self._sinks: dict[str, _Sink] = {}
+        self._names: list[str] = []
+        self._due: int | None = None
+
+    @property
+    def deadline(self) -> int | None:
+        """When `tick` has work."""
+        return self._due
+
+    def changed(self, book: Book) -> None:
+        """A judgement is in the log, or this master has begun. O(history)."""
+        told = [each.change for each in book.history]
+        self._names = list(dict.fromkeys(name for each in (*told, *book.firing()) for name in each.sinks))
+        if self._names:
+            self._due = 0
+
+    def acknowledged(self, source: NodeId, reply: AlertReply, log: Ballot) -> None:
+        """A sink's node says how far it has delivered."""
+        sink = self._sinks.get(reply.sink)
+        if sink is None or sink.node != source or reply.log != log:
+            return
+        sink.repeats = reply.repeats
+        if sink.cursor is None or reply.number > sink.cursor:
+            sink.cursor, sink.due, sink.wait_us = reply.number, 0, ASK_US
+            self._due = 0
+
+    def tick(self, book: Book, log: Ballot, now: int) -> list[Effect]:
+        """Send what is due. O(1) while nothing is."""
+        if self._due is None or self._due > now:
+            return []
+        out: list[Effect] = []
+        dues = [due for name in self._names for due in self._serve(name, book, log, now, out)]
+        self._due = min(dues, default=None)
+        return out
+
+    def _serve(self, name: str, book: Book, log: Ballot, now: int, out: list[Effect]) -> Iterator[int]:
+        """Send to one sink; yields when it is due next."""
+        node = self._node_of(name)
+        if node is None:
+            yield now + ASK_US  # a node may come that serves it
+            return
+        known = self._sinks.get(name)
+        sink = known if known is not None and known.node == node else _Sink(node)
+        self._sinks[name] = sink
+        waits = self._chunk(name, sink, book)
+        if sink.cursor is None or waits:
+            if now >= sink.due or sink.due > now + ASK_US_MAX:
+                out += self._lost(name, sink, book)
+                number = waits[-1].number if waits else 0
+                out.append(Send(node, self._put(name, log, number, waits)))
+                sink.due, sink.wait_us = now + sink.wait_us, min(2 * sink.wait_us, ASK_US_MAX)
+            yield sink.due
+        if sink.repeats:
+            firing = [each for each in book.firing() if name in each.sinks]
+            if firing and (now >= sink.repeat_at or sink.repeat_at > now + REPEAT_US):
+                out += [Send(node, self._firing(name, log, part)) for part in _parts(firing)]
+                sink.repeat_at = now + REPEAT_US
+            if firing:
+                yield sink.repeat_at
+
+    def _chunk(self, name: str, sink: _Sink, book: Book) -> list[Told]:
+        """The next transitions for a sink whose cursor is known."""
+        found: list[Told] = []
+        size = 0
+        for each in book.history if sink.cursor is not None else ():
+            if each.number > (sink.cursor or 0) and name in each.change.sinks:
+                size += each.change.nbytes
+                if found and size > CHUNK_BYTES:
+                    break
+                found.append(each)
+        return found
+
+    def _put(self, name: str, log: Ballot, number: int, told: Sequence[Told]) -> AlertPut:
+        return AlertPut(self._job, self._ballot, name, log, number, _encoder.encode(tuple(told)))
+
+    def _firing(self, name: str, log: Ballot, firing: Sequence[Transition]) -> AlertPut:
+        told = tuple(Told(0, each) for each in firing)
+        return AlertPut(self._job, self._ballot, name, log, 0, _encoder.encode(told), True)
+
+    def _lost(self, name: str, sink: _Sink, book: Book) -> Iterator[Effect]:
+        """A notice, once, if a sink was away for so long that the book has dropped transitions that it lacks."""
+        first = book.history[0].number if book.history else 1
+        if sink.cursor is not None and sink.cursor + 1 < first and not sink.has_lost:
+            sink.has_lost = True
+            count = first - sink.cursor - 1
+            text = f"job {self._name}: the sink {name} was away for too long: up to {count} changes of alerts are not sent to it"
+            yield Notice("alerts lost", text, sink.node)
+
+    def check(self) -> None:
+        """Raise AssertionError unless the invariants hold."""
+        assert all(sink.cursor is None or sink.cursor >= 0 for sink in self._sinks.values())
+
+
+def _parts(firing: Iterable[Transition]) -> Iterator[list[Transition]]:
+    part: list[Transition] = []
+    size = 0
+    for each in firing:
+        if part and size + each.nbytes > CHUNK_BYTES:
+            yield part
+            part, size = [], 0
+        part.append(each)
+        size += each.nbytes
+    if part:
+        yield part
