@@ -20,12 +20,17 @@ def checked_timezone(name: str, flag: str = "--timezone") -> str:
     """The name of a time zone that exists. Raises `UsageError`."""
     if name == "UTC":
         return name
-    from zoneinfo import ZoneInfo
+    from zoneinfo import ZoneInfo, available_timezones
 
     try:
         return ZoneInfo(name).key
     except (KeyError, ValueError, OSError) as error:
-        raise UsageError(f'{flag}: expected a name like "Europe/Berlin", found {name!r}') from error
+        city = name.lower().replace(" ", "_")
+        meant = min(
+            (zone for zone in available_timezones() if zone.lower().split("/")[-1] == city), default=""
+        )
+        hint = f"; did you mean {meant}?" if meant else ""
+        raise UsageError(f'{flag}: expected a name like "Europe/Berlin", found {name!r}{hint}') from error
 
 
 def report_query(name: str) -> str:

@@ -20,7 +20,7 @@ from elf.agent.commands.process.streams import notices
 from elf.agent.run.engine import RunOptions
 from elf.agent.run.grep import Found, Grep, GrepOptions
 from elf.agent.run.progress import count
-from elf.errors import ElfError, UsageError
+from elf.errors import ElfError, QueryError, UsageError
 from elf.sinks.console.cells import escape_lines
 from elf.sinks.console.row_stream import flush, write
 
@@ -81,8 +81,14 @@ def grep_command(
                 if stop.event.is_set():
                     break
         except ElfError as error:
-            swapped = f"{condition} is a file; the condition comes before the files"
-            raise UsageError(swapped if os.path.exists(condition) else str(error)) from error
+            if os.path.exists(condition):
+                raise UsageError(f"{condition} is a file; the condition comes before the files") from error
+            if condition.strip("'\"").replace(".", "").replace("/", "").isalnum() and isinstance(
+                error, QueryError
+            ):
+                hint = "a condition compares a column, like status = 500 or path LIKE '/api/%'; lines with a text: grep -F"
+                raise UsageError(f"{condition} is no condition: {hint} {shlex.quote(condition)}") from error
+            raise
     trouble = _rejected(grep, run, invert, say)
     return stop.exit_code or (TROUBLE if trouble or grep.damaged else NONE if not selected else MATCHED)
 

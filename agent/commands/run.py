@@ -108,7 +108,9 @@ def _check_live(arguments: Arguments, files: Sequence[str], *, is_live: bool, is
 def _options(arguments: Arguments, now_us: int) -> RunOptions:
     query, files = _question(arguments)
     if not files and not _has_input():
-        raise UsageError("no file to read; name one, or - for stdin")
+        from elf.agent.commands.mistakes import no_file
+
+        raise UsageError(no_file(query))
     zone = checked_timezone(arguments.timezone)
     since, until = bounds_of(arguments.since, arguments.until, now_us, zone)
     shown = checked_timezone(arguments.display_timezone, "--display-timezone")
@@ -145,16 +147,14 @@ def _question(arguments: Arguments) -> tuple[str, tuple[str, ...]]:
             "missing argument 'QUERY', a file of it with --file, or a usual question with --report NAME; see elf run --help"
         )
     if not is_query(query):
-        swapped = next((word for word in files if is_query(word)), None)
-        if swapped is not None:
-            import shlex
+        from elf.agent.commands.mistakes import no_query
 
-            names = " ".join(shlex.quote(word) for word in (query, *files) if word != swapped)
-            raise UsageError(f"the query comes first, then the files: elf run {shlex.quote(swapped)} {names}")
-        if os.path.isfile(query):
-            raise UsageError(
-                f"{query}: is a file, where the query should be: elf run QUERY {query}; a file with the query is -F {query}"
-            )
+        if (message := no_query(query, files)) is not None:
+            raise UsageError(message)
+    elif " " not in query.strip() and files:
+        from elf.agent.commands.mistakes import divided
+
+        raise UsageError(divided((query, *files)))
     return query, files
 
 

@@ -23,6 +23,12 @@ HEAD_BYTES = 1024
 HEAD_LINE_BYTES = 64 << 10
 """A first line that is longer is not looked at."""
 COMPARE_BYTES = 256 * 1024
+_ARCHIVES = (
+    (0, b"PK\x03\x04", "a zip archive", "unzip -p"),
+    (257, b"ustar", "a tar archive", "tar -xOf"),
+    (0, b"LPKSHHRH", "a journal of systemd", "journalctl -o short-iso --file"),
+)
+"""What is no log, although lines of logs may lie in it: where it has which first bytes, its name, and what prints its lines."""
 
 
 def expand(arguments: Sequence[str], lost: Lost | None = None) -> list[Input]:
@@ -70,7 +76,8 @@ def _must_be_readable(path: Input) -> None:
         if stat.S_ISDIR(mode):
             raise UsageError(f"{path}: is a directory; name the files in it, for example '{path}/*.log'")
         if stat.S_ISREG(mode):
-            os.close(open_content(os.fspath(path)).descriptor)
+            with reading(os.fspath(path)) as content:
+                _must_be_no_archive(path, exactly(content, memoryview(bytearray(HEAD_BYTES))))
         elif not os.access(path, os.R_OK):
             raise PermissionError
     except FileNotFoundError:
@@ -81,6 +88,16 @@ def _must_be_readable(path: Input) -> None:
         raise UsageError(f"{path}: {error}") from None
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({error.strerror}); name another file") from None
+
+
+def _must_be_no_archive(path: Path, head: bytes) -> None:
+    for place, magic, what, prints in _ARCHIVES:
+        if head.startswith(magic, place):
+            import shlex
+
+            raise UsageError(
+                f"{path}: is {what}, not a log; pipe its lines: {prints} {shlex.quote(str(path))} | elf run QUERY -"
+            )
 
 
 def total_bytes(paths: Sequence[Input]) -> int | None:

@@ -33,6 +33,8 @@ ACCEPTED_MIN = 0.5
 """Fraction of the lines that must be accepted: a log may begin with broken lines."""
 SURE_MIN = 0.95
 """Fraction from which on a detection says no more than the format's name."""
+KEYS_MAX = 20
+"""Keys of a line that a message names."""
 LOOKED_AT = 8
 """Lines, evenly spread, in which a product's fixed texts are looked for."""
 
@@ -131,6 +133,8 @@ def _plain(lines: list[bytes], candidates: Iterable[Format] | None = None) -> Fo
         tried.append(_try(plan, lines))
         if tried[-1].accepted >= ACCEPTED_MIN:
             return plan
+    if not any(one.accepted for one in tried) and (other := _other_content(lines)):
+        raise FormatError(f"format auto: {other}")
     raise FormatError(_nothing_fits(tried, lines) + (f"; {advice}" if (advice := hint(lines)) else ""))
 
 
@@ -236,8 +240,11 @@ def _try(plan: Format, lines: list[bytes]) -> _Tried:
 
 
 def _nearness(one: _Tried) -> tuple[float, bool, int]:
-    if one.first is None:
-        return one.accepted, False, 0
+    if one.first is None or one.first.reason in (
+        Reason.MISSING,
+        Reason.NUL,
+    ):  # found at the line's end, or before any field
+        return one.accepted, False, -1
     return one.accepted, one.first.reason is Reason.TRAILING, one.first.offset
 
 
@@ -266,11 +273,38 @@ def _nothing_fits(tried: list[_Tried], lines: list[bytes]) -> str:
     names = ", ".join(one.plan.name for one in tried)
     if near.first is None:
         return f"format auto: none of {names} fits; name the format"
-    found = near.first.line[near.first.offset :][:40].decode("utf-8", "replace")
-    field = f" in {near.first.field}" if near.first.field else ""
     return (
         f"format auto: none of {names} fits; nearest is {near.plan.name} ({near.accepted:.0%} of {near.lines} lines), which"
-        f" expected {near.first.expected}{field} at byte {near.first.offset} and found {found!r};"
-        f"{_question(near, lines)} name the format"
+        f" expected {_mismatch(near, near.first)};{_question(near, lines)} name the format"
         " (nginx:FILE#NAME, apache:FILE#NAME, a pasted format string, regex:PATTERN, or a table [format.NAME] of your own)"
     )
+
+
+def _mismatch(near: _Tried, first: Reject) -> str:
+    """What was expected, and what was found."""
+    if first.reason is Reason.MISSING:
+        keys = [field.name for field in near.plan.fields if "time" in field.columns]
+        if first.field in keys:
+            objects = _objects([first.line])
+            found = (
+                f" and found the keys {', '.join(list(objects[0])[:KEYS_MAX]) or 'of no value'}"
+                if objects
+                else ""
+            )
+            return f"a time under one of the keys {', '.join(keys)}{found}"
+        return first.expected
+    found = first.line[first.offset :][:40].decode("utf-8", "replace")
+    field = f" in {first.field}" if first.field else ""
+    return f"{first.expected}{field} at byte {first.offset} and found {found!r}"
+
+
+def _other_content(lines: list[bytes]) -> str:
+    """What the lines are, if they are no lines of a log, and what to do; else ""."""
+    first = lines[0].strip()
+    if any(b"\0" in line for line in lines):
+        return "this is not text: there are NUL bytes in its first lines"
+    if first in (b"[", b"[{") or first.startswith((b'[{"', b"[ {")):
+        return "this is one JSON array, and a log has an object on each line: pipe it through jq -c '.[]'"
+    if first == b"{":
+        return "these are JSON objects over several lines each, and a log has an object on each line: pipe it through jq -c ."
+    return ""

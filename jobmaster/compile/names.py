@@ -19,6 +19,22 @@ ANY = "*"
 """Stands in a schema for any other column, of that type: keys of JSON lines that no line had yet."""
 LISTED_MAX = 60
 """Columns that a message names."""
+_ELSEWHERE = {
+    "client_ip": "ip addr address remote_addr remote_host remotehost clientip client client_addr source_ip src_ip c_ip host_ip",
+    "user_agent": "ua useragent agent_string browser http_user_agent",
+    "path": "url uri request request_uri request_path url_path page endpoint resource cs_uri_stem",
+    "query": "args query_string querystring params",
+    "status": "code status_code statuscode http_status response response_code sc_status",
+    "bytes": "size length body_bytes_sent bytes_sent response_size sent sc_bytes",
+    "time": "date datetime timestamp ts time_local time_iso8601 day hour",
+    "method": "verb http_method request_method",
+    "referer": "referrer http_referer",
+    "request_time": "duration latency elapsed response_time time_taken took rt",
+    "host": "vhost domain server server_name site http_host",
+    "user": "username remote_user user_name login",
+    "protocol": "http_version version",
+}
+"""Columns, and the names that other tools and servers give to what they hold."""
 
 
 class Names:
@@ -95,7 +111,7 @@ class Names:
         if node.name.lower() in CANONICAL:
             hint = f"the log's format has no {node.name}; it has {', '.join(names)}"
             self.fail(node, reason, hint)
-        near = get_close_matches(node.name.lower(), names, n=1)
+        near = _meant(node.name.lower(), names)
         meant = f"did you mean {near[0]}? " if near else ""
         self.fail(node, reason, f"{meant}the columns are {', '.join(names)}")
 
@@ -117,6 +133,12 @@ class Names:
 
     def key_of(self, expression: Expression) -> Column | None:
         return self.key_index.get(expression)
+
+
+def _meant(name: str, columns: list[str]) -> list[str]:
+    """The column that is likely meant by a name that none has, or none."""
+    known = [column for column, names in _ELSEWHERE.items() if name in names.split() and column in columns]
+    return known or get_close_matches(name, columns, n=1)
 
 
 def dotted(node: Node) -> list[str]:

@@ -381,7 +381,11 @@ class Translator(ABC):
     def _unknown(self, node: Node, name: str) -> NoReturn:
         near = get_close_matches(name, [*SQL_FUNCTIONS, *AGGREGATES], n=1, cutoff=0.75)
         hint = INSTEAD.get(name) or (
-            f"did you mean {near[0]}?" if near else "`elf functions` lists those that are"
+            f"use approx_percentile(x, 0.{name[1:]})"
+            if name[:1] == "p" and name[1:].isdecimal()
+            else f"did you mean {near[0]}?"
+            if near
+            else "`elf functions` lists those that are"
         )
         self.fail(node, f"the function {name} is not supported", hint)
 

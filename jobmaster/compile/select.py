@@ -108,8 +108,9 @@ class Select:
         known = ", ".join(sources)
         if clause is None and not self.needs_from and len(sources) == 1:
             return known, frozenset({known.lower()})
+        write = f"write FROM {known}" if len(sources) == 1 else f"the sources are: {known}"
         if clause is None:
-            self.fail(self.statement, "there is no FROM", f"the sources are: {known}")
+            self.fail(self.statement, "there is no FROM", write)
         table = clause.this
         if type(table).__name__ != "Table":
             self.fail(table, "subqueries are not supported", f"FROM takes a source: {known}")
@@ -117,13 +118,11 @@ class Select:
             if table.args.get(name):
                 self.fail(table, reason, hint)
         if table.args.get("db") or type(table.this).__name__ != "Identifier":
-            self.fail(
-                table, f"FROM takes the name of a source, not {source_of(self.sql, table)}", f"one of {known}"
-            )
+            self.fail(table, f"FROM takes the name of a source, not {source_of(self.sql, table)}", write)
         found = [name for name in sources if name.lower() == table.name.lower()]
         if not found:
             near = get_close_matches(table.name, list(sources), n=1)
-            meant = f"did you mean {near[0]}?" if near else f"the sources are: {known}"
+            meant = f"did you mean {near[0]}?" if near else write
             self.fail(table, f"there is no source {table.name}", meant)
         return found[0], frozenset({(table.alias or table.name).lower()})
 

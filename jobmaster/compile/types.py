@@ -257,7 +257,7 @@ def boolean(operand: Expression) -> Expression:
     if operand.type.kind is Kind.NULL:
         return Literal(None, BOOLEAN)
     if operand.type != BOOLEAN:
-        raise Mismatch(f"a condition is expected here, not a {operand.type}", "compare it with something")
+        raise Mismatch(f"a condition is expected here, not {_one(operand.type)}", "compare it with something")
     return operand
 
 
@@ -283,3 +283,7 @@ def timestamp(operand: Expression) -> Expression:
     if isinstance(operand, Literal) and isinstance(operand.value, str):
         _check_text(operand, TIMESTAMP)
     return cast(operand, TIMESTAMP)
+
+
+def _one(type: SqlType) -> str:
+    return f"{'an' if str(type)[0] in 'aeiou' else 'a'} {type}"

@@ -106,6 +106,24 @@ class TestUsage:
                 "elf: the query comes first, then the files: elf run 'SELECT 1' a.log 'b c.log'\n",
             ),
             (["run", ODD], f"elf: {ODD}: is a file, where the query should be: elf run QUERY {ODD}; "),
+            (
+                ["run", f"select * from '{ODD}' limit 2"],
+                f"elf: FROM {ODD}: a query reads FROM access, and its files follow it: elf run"
+                f" 'select * FROM access limit 2' {ODD}\n",
+            ),
+            (
+                ["run", "select", "status", "from", "access", ODD],
+                f"elf: the query must be one argument, between quotes: elf run 'select status from access' {ODD}\n",
+            ),
+            (
+                ["run", "SELECT", "status"],
+                "elf: the query must be one argument, between quotes: elf run 'SELECT status' FILE",
+            ),
+            (["run", "q.sql", "x"], "elf: q.sql: no such file, and no query; a query in a file is -F FILE"),
+            (
+                ["run", QUERY, "x", "--timezone", "new york"],
+                "elf: --timezone: expected a name like \"Europe/Berlin\", found 'new york'; did you mean America/New_York?",
+            ),
             (["run", "--file", "/nowhere/q.sql", "x"], "elf: --file: /nowhere/q.sql: No such file"),
             (["run", "-F", "/dev/null", "x"], "elf: --file: /dev/null: is empty"),
             (["run", "-F", "q", "--report", "paths"], "elf: --report and --file are both given; leave one"),

@@ -235,6 +235,32 @@ def test_what_cannot_be_read_is_one_line(
     assert error.value.exit_code == 2
 
 
+@pytest.mark.parametrize(
+    ("head", "said"),
+    [
+        (
+            b"PK\x03\x04" + bytes(30),
+            "is a zip archive, not a log; pipe its lines: unzip -p 'a b' | elf run QUERY -",
+        ),
+        (
+            b"access.log".ljust(257, b"\0") + b"ustar  \0",
+            "is a tar archive, not a log; pipe its lines: tar -xOf 'a b'",
+        ),
+        (b"LPKSHHRH" + bytes(300), "is a journal of systemd, not a log; pipe its lines: journalctl "),
+    ],
+)
+@pytest.mark.parametrize("packed", [False, True])
+def test_an_archive_is_no_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, head: bytes, said: str, packed: bool
+) -> None:
+    """Its first line would be read with the archive's header, and rejected."""
+    monkeypatch.chdir(tmp_path)
+    Path("a b").write_bytes(gzip.compress(head) if packed else head)
+    with pytest.raises(UsageError) as error:
+        inputs.expand(["a b"])
+    assert str(error.value).startswith(f"a b: {said}")
+
+
 def test_a_file_without_permission(tmp_path: Path) -> None:
     path = Path("/tmp") / f"elf-test-{os.getpid()}.log"
     path.write_bytes(b"1\n")

@@ -84,8 +84,11 @@ def test_objects_are_told_apart_by_their_keys() -> None:
         formats.resolve("auto", sample=b"{" + time + b',"remote_addr":"::1","request_uri":"/"}\n').name
         == "nginx_json"
     )
-    with pytest.raises(FormatError, match="none of json fits"):
-        formats.resolve("auto", sample=b'{"no":"time"}\n{"at":"all"}\n')
+    with pytest.raises(
+        FormatError,
+        match=r"none of json fits.* a time under one of the keys time, .* found the keys no, b; name",
+    ):
+        formats.resolve("auto", sample=b'{"no":"time","b":1}\n{"at":"all"}\n')
 
 
 def test_what_fits_nothing_is_answered_with_what_was_tried_and_the_first_mismatch() -> None:
@@ -98,6 +101,29 @@ def test_what_fits_nothing_is_answered_with_what_was_tried_and_the_first_mismatc
     assert "0.250" in said
     assert "name the format" in said
     assert "\n" not in said
+
+
+def test_the_nearest_format_is_the_one_that_reads_farthest() -> None:
+    """A format of keys misses its time at a line's end only."""
+    line = b'10.0.0.1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" OK 5 "-" "curl"\n'
+    with pytest.raises(
+        FormatError, match=r"nearest is combined .* expected a status of three digits in %>s at byte 59"
+    ):
+        formats.resolve("auto", sample=line * 3)
+
+
+@pytest.mark.parametrize(
+    ("sample", "said"),
+    [
+        (b"\x7fELF\2\1\0\0\n\0\0 more\n", "this is not text: there are NUL bytes"),
+        (b'[\n {"time": "2015-05-17T10:05:03Z",\n  "status": 200}\n]\n', r"one JSON array.* jq -c '\.\[\]'"),
+        (b'[{"time": "2015-05-17T10:05:03Z"}, {"time": "2015-05-17T10:05:04Z"}]\n', "one JSON array"),
+        (b'{\n "time": "2015-05-17T10:05:03Z",\n "status": 200\n}\n', r"over several lines.* jq -c \."),
+    ],
+)
+def test_what_is_no_log_is_named(sample: bytes, said: str) -> None:
+    with pytest.raises(FormatError, match=said):
+        formats.resolve("auto", sample=sample)
 
 
 @pytest.mark.parametrize(

@@ -180,6 +180,7 @@ def test_a_line_in_parts_counts_as_one(capfdbinary: pytest.CaptureFixture[bytes]
         (["true LIMIT 5", LOG], "elf grep takes a condition alone"),
         (["true GROUP BY path", LOG], "elf grep takes a condition alone"),
         (["count(*) > 1", LOG], "an aggregate cannot be in WHERE"),
+        (["500", LOG], "500 is no condition: a condition compares a column, like status = 500 or path LIKE"),
         ([LOG, "status = 500"], "is a file; the condition comes before the files"),
         (["true", "/nowhere/x.log"], "/nowhere/x.log: no such file"),
         (["true", paths.TESTS / "conftest.py"], "format auto: none of "),

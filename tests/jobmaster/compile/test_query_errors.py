@@ -150,6 +150,10 @@ REFUSED: list[tuple[str, str, str]] = [
     (f"{C} WHERE {HERE}status IN (SELECT 1)", "list of values", "subqueries"),
     (f"{C} WHERE EXISTS (SELECT {HERE}1)", "subqueries", ""),
     # types
+    (f"{C} WHERE {HERE}5", "condition is expected here, not an int", "compare"),
+    (f"{C} WHERE {HERE}ip = 'x'", "no column ip in access", "did you mean client_ip?"),
+    (f"{C} WHERE {HERE}url = 'x'", "no column url in access", "did you mean path?"),
+    (f"SELECT {HERE}p95(bytes) FROM access", "p95 is not supported", "use approx_percentile(x, 0.95)"),
     (f"{C} WHERE {HERE}status", "condition is expected here, not a bigint", "compare"),
     (f"{C} WHERE {HERE}path AND flag", "AND joins conditions", "compare"),
     (f"{C} WHERE flag AND {HERE}status", "this is a bigint", "compare"),
