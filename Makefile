@@ -4,7 +4,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo quick test lint check wheel soak torture bench bench-smoke kernels clean
+# Containers often set it. Hundreds of processes would then compile what they import, each again.
+export PYTHONDONTWRITEBYTECODE :=
+
+.PHONY: demo quick test lint style types check wheel soak torture bench bench-smoke kernels clean
 
 demo: $(VENV)/.ready
 	$(BIN)/elf demo
@@ -14,14 +17,20 @@ QUICK := not process and not spark and not slow
 quick: lint
 	$(BIN)/python -m pytest -q -n auto -m "$(QUICK)"
 
-# Everything that must hold before a change is shared.
-test: lint check wheel
+# Everything that must hold before a change is shared. The types and the wheel take one core each.
+test: style
+	$(MAKE) --no-print-directory -j 2 types wheel
+	$(MAKE) --no-print-directory check
 
-lint: $(VENV)/.ready
+lint: style types
+
+style: $(VENV)/.ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 	$(BIN)/python tests/rooms.py
+
+types: $(VENV)/.ready
 	$(BIN)/mypy
 
 # On all cores, with one process more than these; whatever needs Spark shares one process, and so one session.

@@ -12,6 +12,8 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,6 +24,7 @@ from hypothesis import settings
 
 from elf.errors import ElfError
 from tests.rigs.agents.zygote import Zygote
+from tests.rigs.paths import ROOT
 from tests.rigs.spark import as_users_have_it, for_small_queries
 from tests.rigs.warm_writer import WarmWriters
 
@@ -60,6 +63,20 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 
 @pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """All processes of xdist collect all tests. Each imports its share first, so a fresh clone compiles each module once."""
+    count = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    if count == 1 or sys.dont_write_bytecode:
+        return
+    named = {Path(argument.partition("::")[0]).absolute() for argument in session.config.args}
+    modules = {path: path.stat().st_size for each in named for path in _modules(each)}
+    number = int(os.environ["PYTEST_XDIST_WORKER"].removeprefix("gw"))
+    for path in sorted(modules, key=lambda path: (modules[path], path))[number::count]:
+        with suppress(Exception, pytest.skip.Exception):  # collection tells which and why
+            import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks by folder and fixture, and groups of tests that share one process of xdist. Large groups start first.
 
@@ -86,6 +103,10 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(*COLLECT)
+
+
+def _modules(path: Path) -> list[Path]:
+    return list(path.rglob("test_*.py")) if path.is_dir() else [path] * path.exists()
 
 
 def _starts_agents(item: pytest.Item) -> bool:
