@@ -34,7 +34,7 @@ ALONE = (
     "beside_nginx.py",
 )
 """Those that need no generated log."""
-SCRIPTS = ("query.py", "peers.py", "grep.py", "cbt.py", "agent.py", *ALONE)
+SCRIPTS = ("query.py", "peers.py", "grep.py", "spark_logs.py", "cbt.py", "agent.py", *ALONE)
 SMOKE_CBT = ("--rows", "100000", "--runs", "1")
 
 

@@ -187,7 +187,7 @@ def read(
             carry = b""  # the beginning of its first line
             continue
         try:
-            carry = yield from _read_file(
+            carry = yield from read_file(
                 content, cutter, generation, name, lost, carry, _next_name(name, heir)
             )
         finally:
@@ -218,10 +218,16 @@ def _next_name(name: str, heir: Input | None) -> str:
     return os.fspath(heir) if heir is not None and heir != "-" and same_log(name, os.fspath(heir)) else ""
 
 
-def _read_file(
-    content: Content, cutter: Cutter, generation: int, name: str, lost: Lost, carry: bytes, heir: str
+def read_file(
+    content: Content,
+    cutter: Cutter,
+    generation: int,
+    name: str,
+    lost: Lost,
+    carry: bytes = b"",
+    heir: str = "",
 ) -> Generator[Block, None, bytes]:
-    """Returns the parts at its end that belong to the first line of `heir`."""
+    """The blocks of one file. Returns the parts at its end that belong to the first line of `heir`."""
     cutter.clear()
     cutter.put(carry)
     key = FileKey(generation, 0)

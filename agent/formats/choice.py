@@ -85,6 +85,12 @@ class FormatChoice:
         self.remember(block.file, found)
         return found
 
+    def of_head(self, path: str, head: bytes) -> Format:
+        """The format of a file that begins with `head`. Raises FormatError if it is not detected."""
+        if self._fixed is not None:
+            return self._fixed
+        return self.detect(path, head) if head.strip() else resolve("combined")
+
     def remember(self, file: object, format: Format) -> None:
         """Set the format of a file that is resumed in its middle from a saved state."""
         self._by_file[file] = self._last = format

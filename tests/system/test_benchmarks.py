@@ -65,6 +65,14 @@ def test_grep_prints_the_same_lines(folder: Path) -> None:
     assert told.count("results equal") == 2
 
 
+@pytest.mark.spark
+def test_spark_tells_the_same(folder: Path) -> None:
+    pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
+    told = run("spark_logs.py", "--smoke", "--folder", str(folder))
+    assert "results equal" in told
+    assert told.count("million lines/s") == 3
+
+
 def test_the_tree_equals_duckdb_and_a_dict() -> None:
     told = run("cbt.py", "--rows", "20000", "--runs", "1")
     results = [line.rsplit("result ", 1)[1].split() for line in told.splitlines() if ", result " in line]
