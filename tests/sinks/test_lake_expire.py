@@ -13,13 +13,15 @@ from elf.agent.commands.lake.lake import expire_command
 from elf.agent.config import units
 from elf.errors import UsageError
 from elf.jobmaster.plan.plan import WindowSpec
+from elf.jobmaster.windows.result import Lines
 from elf.sinks.lake import expire, files, layout, removal
 from elf.sinks.lake.compact import compact_table
 from elf.sinks.lake.parquet import ParquetSink
 from elf.sinks.lake.verify import verify
 from tests.sinks import lake_states
 from tests.sinks.lake_states import DAY, HOUR, START, Groups, traffic_plan, traffic_state
-from tests.sinks.test_lake_compact_command import FOREVER, crashes_at
+from tests.sinks.test_lake_compact import FOREVER
+from tests.sinks.test_lake_compact_command import crashes_at
 from tests.sinks.test_lake_delta import by_file_list, by_polars
 from tests.sinks.test_lake_view import by_duckdb
 
@@ -96,8 +98,8 @@ def test_a_crash_at_any_step_leaves_each_day_whole_or_gone(tmp_path: Path) -> No
         lake = tmp_path / str(step)
         put_days(lake)
         [table] = layout.tables(lake, "traffic")
-        work = partial(list, expire.expire_lake(lake, None, START + 2 * DAY))
-        was_whole = not crashes_at(step, work)
+        found = expire.expire_lake(lake, None, START + 2 * DAY)
+        was_whole = not crashes_at(step, partial(list[expire.Expired], found))
         log, plain = days_of(by_file_list(table)), days_of(by_duckdb(lake, "traffic"))
         assert log in (whole, left)
         assert plain.items() <= whole.items()
@@ -124,9 +126,7 @@ def test_a_writer_that_began_before_the_mark_grew(
     put_days(tmp_path, days=1)
     [table] = layout.tables(tmp_path, "traffic")
     schema = Schema(0, str(tmp_path), "traffic", "0123456789ab", columns_of(PLAN), b"plan", b"null", "1")
-    pane = PaneFrame(
-        7, 0, START + 5 * HOUR, START + 6 * HOUR, "final", 0, f"{0:048x}", 1, 1, 1, lake_states.Lines(), "d"
-    )
+    pane = PaneFrame(7, 0, START + 5 * HOUR, START + 6 * HOUR, "final", 0, f"{0:048x}", 1, 1, 1, Lines(), "d")
     real = files.write_file
 
     def meanwhile(*about: object) -> None:

@@ -64,6 +64,21 @@ def lake_compact(
     compact_command(lake, job, after)
 
 
+@lake_app.command("copy")
+def lake_copy(
+    lake: Lake,
+    to: Annotated[Path, typer.Argument(metavar="DEST", help="The folder of the copy.")],
+    job: OneJob = None,
+) -> None:
+    """Copy a lake, or one of its jobs: the newest revisions, compared with what was read.
+
+    Repeat it after an interruption, or to bring what is new. The exit code is 1 if a file cannot be read.
+    """
+    from elf.agent.commands.lake.lake import copy_command
+
+    raise typer.Exit(copy_command(lake, to, job))
+
+
 @lake_app.command("expire")
 def lake_expire(
     lake: Lake,

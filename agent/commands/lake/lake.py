@@ -84,6 +84,22 @@ def expire_command(lake: Path, job: str | None, older_than: str) -> None:
         print(f"{lake} has no day that old")
 
 
+def copy_command(lake: Path, to: Path, job: str | None) -> int:
+    """Copy the newest revisions, and print a line for each table. Returns 0; 1 if a file could not be read. Raises ElfError."""
+    _need_pyarrow("copy")
+    from elf.sinks.lake.copy import copy_lake
+
+    damaged = 0
+    for table in copy_lake(lake, to, job):
+        damaged += table.damaged
+        more = f"; {table.damaged} cannot be read, and are not copied" if table.damaged else ""
+        print(
+            f"{table.job}  {table.folder}  {table.files:,} files, {table.bytes:,} bytes copied, {table.there:,} were there, "
+            f"{table.replaced:,} replaced  ->  {table.panes:,} windows{more}"
+        )
+    return 1 if damaged else 0
+
+
 def _need_pyarrow(command: str) -> None:
     if find_spec("pyarrow") is None:
         raise ElfError(
