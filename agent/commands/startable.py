@@ -11,7 +11,6 @@ from time import time
 from elf.agent.config import config
 from elf.agent.config.config import Config
 from elf.agent.disk import state_dir
-from elf.agent.disk.store import JOURNAL
 from elf.agent.host.identity import claimant
 from elf.errors import ConfigError, StateError
 from elf.srt.messages.ids import short
@@ -76,7 +75,7 @@ def _of_state(settings: Config, keys: Keys | None) -> Iterator[str]:
         )
         return
     try:
-        state_dir.check(folder, JOURNAL)
+        state_dir.check(folder)
     except StateError as error:
         yield str(error)
     held = claimant(folder)

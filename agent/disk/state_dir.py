@@ -7,6 +7,7 @@ from pathlib import Path
 
 from elf.errors import StateError
 
+JOURNAL = "mesh"
 FORMER = "journal"
 RETRY_S = 1.0
 """Between two starts on a full disk."""
@@ -22,10 +23,10 @@ def make(folder: Path) -> None:
         ) from error
 
 
-def check(folder: Path, journal: str) -> None:
+def check(folder: Path) -> None:
     """Raises StateError for a state in the form of before, which cannot be read: its windows would begin anew, without the lines
-    that are read already. journal: the name of the present form."""
-    if (folder / FORMER).exists() and not (folder / journal).exists():
+    that are read already."""
+    if (folder / FORMER).exists() and not (folder / JOURNAL).exists():
         raise StateError(
             f"{folder / FORMER}: the journal of an agent of an earlier elf, which this one cannot read; move it away, and the "
             "agent begins as a new one"

@@ -21,12 +21,12 @@ from contextlib import suppress
 from pathlib import Path
 
 from elf.agent.disk.journal import Journal, Reader
+from elf.agent.disk.state_dir import JOURNAL
 from elf.errors import StateError
 from elf.jobmaster.log.record_codec import RecordEncoder, head_of
 from elf.jobmaster.log.stored import Needed, Stored
 from elf.srt.messages.effects import Write
 
-JOURNAL = "mesh"
 GROWTH_BYTES = 4 << 20
 """The journal is rewritten when it has grown by this much and to more than twice the needed size at the last rewrite, so that
 the time to read it at a start is in proportion to its content."""

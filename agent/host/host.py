@@ -28,7 +28,7 @@ from elf.agent.control.server import ControlServer
 from elf.agent.control.service import ControlService
 from elf.agent.control.shared_files import boot_id, marks
 from elf.agent.disk import state_dir
-from elf.agent.disk.store import JOURNAL, Store
+from elf.agent.disk.store import Store
 from elf.agent.host.allocator import resident_bytes
 from elf.agent.host.clock import Clock, Timer
 from elf.agent.host.estimates import Estimates
@@ -42,7 +42,7 @@ from elf.agent.host.peers import Peers
 from elf.agent.host.recalls import Recalls
 from elf.agent.host.seeds import Seeds
 from elf.agent.host.single_instance import Restart, SingleInstance, forget
-from elf.agent.host.sinks.own_windows import show_windows
+from elf.agent.host.sinks.own_windows import OwnWindows
 from elf.agent.host.source_threads import SourceThreads
 from elf.agent.node.mesh_node import MeshNode, Outer
 from elf.agent.node.revoked import REVOKED
@@ -137,7 +137,7 @@ class Host:
         self._loop = asyncio.get_running_loop()
         folder, former = self.config.agent.state_dir, self._former
         state_dir.make(folder)
-        state_dir.check(folder, JOURNAL)
+        state_dir.check(folder)
         self.memory = Memory(self.config.agent.memory_max) if former is None else former.memory
         if former is not None and former.is_lost:
             forget(folder)
@@ -300,7 +300,7 @@ class Host:
                     "state_dir"
                 ) from error
         beside = [asyncio.create_task(self.reading.look_at_columns())]
-        beside += [asyncio.create_task(show_windows(self, *each)) for each in self.config.shown]
+        beside += [asyncio.create_task(OwnWindows(self, *each).run()) for each in self.config.shown]
         if has_own(self.config, self.node.directory):
             beside.append(asyncio.create_task(submit_own(self.config, controls[0].path, self.notices)))
             beside[-1].add_done_callback(self._submitted)

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from elf.agent.disk.store import JOURNAL
+from elf.agent.disk.state_dir import JOURNAL
 from elf.agent.host.memory import Memory
 from elf.agent.node.mesh_node import MeshNode
 from elf.agent.node.rivals import HEARSAY_S, Rival, is_above

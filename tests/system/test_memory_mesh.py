@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from elf.agent.control import protocol as w
-from elf.agent.disk.store import JOURNAL
+from elf.agent.disk.state_dir import JOURNAL
 from tests.rigs.agents.mesh_rig import Agent, Fleet, line, peak_bytes, wait_until
 from tests.rigs.memory_group import MemoryGroup, memory_group
 

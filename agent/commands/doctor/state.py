@@ -8,7 +8,7 @@ from pathlib import Path
 from elf.agent.commands.doctor.finding import Finding, error, ok
 from elf.agent.config import units
 from elf.agent.config.config import Config
-from elf.agent.disk import store
+from elf.agent.disk import state_dir
 from elf.agent.disk.journal import Reader
 from elf.errors import StateError
 
@@ -16,7 +16,7 @@ from elf.errors import StateError
 def state_findings(settings: Config) -> Iterator[Finding]:
     """Of the journal, which may grow meanwhile."""
     folder = settings.agent.state_dir
-    journal = folder / store.JOURNAL
+    journal = folder / state_dir.JOURNAL
     if not folder.exists():
         yield ok("state", f"{folder}: not there yet; the agent's first start makes it")
     elif not journal.is_file():

@@ -16,7 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elf.agent.disk import store as store_module
-from elf.agent.disk.store import JOURNAL, Store
+from elf.agent.disk.state_dir import JOURNAL
+from elf.agent.disk.store import Store
 from elf.errors import StateError
 from elf.jobmaster.log.job_log import Promise
 from elf.jobmaster.log.record_codec import RecordEncoder

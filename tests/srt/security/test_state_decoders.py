@@ -14,7 +14,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from elf.agent.disk.store import JOURNAL, Store
+from elf.agent.disk.state_dir import JOURNAL
+from elf.agent.disk.store import Store
 from elf.agent.host.identity import claim, own_key
 from elf.agent.work.file_notes import MAGIC, Notes
 from elf.agent.work.mesh_source import MeshSource

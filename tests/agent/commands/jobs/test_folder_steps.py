@@ -185,3 +185,28 @@ def test_more_than_a_fifth_needs_a_yes(stopping: int, of: int, is_refused: bool)
     text = too_many(steps, jobs)
     assert text.startswith(f"--prune would stop {stopping} of the {of} jobs that run (j0") is is_refused
     assert bool(text) is is_refused
+
+
+def test_an_agents_own_job_whose_file_says_no_lateness_any_more_gets_that_of_the_format() -> None:
+    """The file of an agent names all options; a job file that does not name one leaves it."""
+    former, facts = running(head("lateness = '1s'")), held(running(head("lateness = '1s'")))
+    facts = replace(facts, schemas={"access": HeldSource(3, lateness_us=5_000_000)})
+    job, plan = asked(SQL)
+    assert step_of(job, plan, facts).action == "unchanged"
+    step = step_of(replace(job, given=("lateness",)), plan, facts)
+    assert step.spec is not None
+    assert (step.action, former.lateness_us, step.spec.lateness_us) == ("update", 1_000_000, 5_000_000)
+
+
+def test_a_sink_that_shows_open_windows_needs_no_final_ones() -> None:
+    text = "SELECT status, count(*) AS n FROM access GROUP BY status"
+    job, plan = asked(text)
+    job = replace(job, sinks=("screen", "lake"), shown=("screen",))
+    with pytest.raises(UsageError, match="nothing is ever final"):
+        step_of(replace(job, shown=()), plan, held())
+    with pytest.raises(UsageError, match="nothing is ever final"):
+        step_of(job, plan, held())
+    step = step_of(replace(job, sinks=("screen",)), plan, held())
+    assert step.spec is not None
+    assert step.spec.sinks == ()
+    assert step_of(*asked(SQL), held(running())).action == "unchanged"
