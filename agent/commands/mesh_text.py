@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from elf.agent.config import units
-from elf.agent.control.protocol import AuditLine, Cost, JobLine, Member, Status, TreeNode, TrialLine
+from elf.agent.control.protocol import AuditLine, Cost, JobLine, LagLine, Member, Status, TreeNode, TrialLine
 from elf.jobmaster.values.conversion import timestamp_text
 from elf.jobmaster.windows.result import ColumnInfo
 from elf.sinks.console.cells import escape
@@ -19,6 +19,8 @@ from elf.sinks.console.grid import table
 SQL_SHOWN = 60
 ID_SHOWN = 12
 COSTS_SHOWN = 5
+LATE_US = 5_000_000
+"""A window that has waited for so long is late: a sink in order takes one within a second."""
 SHOWN_BYTES = 100 << 10
 """Owners of less memory are not listed."""
 
@@ -80,6 +82,8 @@ def status_table(status: Status) -> str:
     if status.not_asked:
         lines.append(f"{status.not_asked:,} more members, which were not asked")
     lines += [sink_table(status.members)] if any(member.delivering for member in status.members) else []
+    lags = [(member, lag) for member in status.members for lag in member.lags if is_late(lag)]
+    lines += [lag_table(lags)] if lags else []
     lines += [cost_table(status.costs)] if status.costs else []
     lines += [trial_text(trial) for trial in status.trials]
     lines += [
@@ -114,7 +118,7 @@ def audit_table(lines: Sequence[AuditLine]) -> str:
 
 
 def sink_table(members: Sequence[Member]) -> str:
-    """The sinks that deliver messages, and the last problem of each."""
+    """The sinks of all agents, and the last problem of each."""
     columns = ["sink", "agent", "delivered", "waiting", "oldest", "refused", "failures", "problem"]
     rows = [
         (
@@ -129,6 +133,29 @@ def sink_table(members: Sequence[Member]) -> str:
         )
         for member in members
         for sink in member.delivering
+    ]
+    return table_of(columns, rows)
+
+
+def is_late(lag: LagLine) -> bool:
+    """Whether windows wait for a sink that takes none at present, or were lost for it."""
+    return lag.lost > 0 or lag.oldest_us >= LATE_US
+
+
+def lag_table(lags: Sequence[tuple[Member, LagLine]]) -> str:
+    """What waits at masters for the sinks of their jobs, the longest wait first."""
+    columns = ["job", "sink", "master", "waiting", "oldest", "delivered", "lost"]
+    rows = [
+        (
+            escape(lag.job),
+            escape(lag.sink),
+            escape(member.name),
+            f"{lag.waiting:,}",
+            roughly(lag.oldest_us / 1e6) if lag.waiting else "-",
+            f"{lag.delivered:,}",
+            f"{lag.lost:,}",
+        )
+        for member, lag in sorted(lags, key=lambda each: -each[1].oldest_us)
     ]
     return table_of(columns, rows)
 

@@ -40,7 +40,8 @@ WINDOWS_MAX = 64
 BEGUN_LIFE = 1 << 24
 """Gatherings in one life of a process, at most."""
 
-Window = tuple[JobId, str, Micros]
+Window = tuple[JobId, str, Micros, str]
+"""(job, version, start, name of the sink)."""
 
 
 class PartStore(Protocol):
@@ -141,7 +142,7 @@ class Gathering:
         """Take a part. Returns the window if it is whole now, and the answer. Raises PeerError, OSError if the store is full."""
         if part.nbytes > self.bytes_max or part.of > PARTS_MAX:
             return None, self._reply(part, 0, self.bytes_max)
-        key = (part.job, part.version, part.start)
+        key = (part.job, part.version, part.start, part.sink)
         gathered = self._gathered(key, part, now)
         if gathered is None:
             return None, None
@@ -158,9 +159,9 @@ class Gathering:
             gathered.is_whole, gathered.heads, gathered.panes, gathered.store = True, {}, {}, None
         return put, self._reply(part, gathered.begun)
 
-    def forget(self, job: JobId, version: str, start: Micros) -> None:
-        """Drop a window that the ledger has."""
-        self._windows.pop((job, version, start), None)
+    def forget(self, put: Put) -> None:
+        """Drop a window that its sink's ledger has."""
+        self._windows.pop((put.job, put.version, put.start, put.sink), None)
 
     @property
     def aside_bytes(self) -> int:
@@ -168,7 +169,7 @@ class Gathering:
         return sum(each.aside_bytes for each in self._windows.values())
 
     def _reply(self, part: PutPart, begun: int, room: int = 0) -> PartReply:
-        return PartReply(part.job, part.version, part.start, part.revision, part.at, begun, room)
+        return PartReply(part.job, part.version, part.start, part.revision, part.at, begun, room, part.sink)
 
     def _gathered(self, key: Window, part: PutPart, now: int) -> _Gathered | None:
         """Rule Parts*: parts of one revision only; a higher revision drops the parts of a lower one."""
@@ -203,8 +204,15 @@ class Gathering:
 
     def _keep(self, gathered: _Gathered, part: PutPart) -> None:
         fragment = fragment_of(part.payload)
-        about = (fragment.job, fragment.version, fragment.start, fragment.revision, fragment.ballot)
-        if about != (part.job, part.version, part.start, part.revision, part.ballot):
+        about = (
+            fragment.job,
+            fragment.version,
+            fragment.start,
+            fragment.revision,
+            fragment.ballot,
+            fragment.sink,
+        )
+        if about != (part.job, part.version, part.start, part.revision, part.ballot, part.sink):
             raise PeerError("a part whose payload belongs to another window")
         panes = []
         for pane in fragment.panes:

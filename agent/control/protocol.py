@@ -273,7 +273,7 @@ class Tree(Answer, frozen=True, tag=True):
 
 
 class SinkLine(msgspec.Struct, frozen=True):
-    """A sink that delivers messages: see `elf.srt.messages.reports.SinkState`."""
+    """A sink at its agent: see `elf.srt.messages.reports.SinkState`."""
 
     name: str
     waiting: int
@@ -284,12 +284,24 @@ class SinkLine(msgspec.Struct, frozen=True):
     problem: str
 
 
+class LagLine(msgspec.Struct, frozen=True):
+    """What waits at a job's master for a sink: see `elf.srt.messages.reports.SinkLag`. job: its name."""
+
+    job: str
+    sink: str
+    waiting: int
+    oldest_us: int
+    delivered: int
+    lost: int
+
+
 class Member(msgspec.Struct, frozen=True):
     """An agent. state: "alive"; "suspect": it does not answer, and may still be a member; "dead": it does not answer, and is no
     member as far as this agent knows; "ended": its neighbours know that its process ended, ended_s ago; "left".
     Figures are None if it did not answer. skew_us: its clock less the asking agent's, within half of round_trip_us. roles: role
     -> number of jobs. memory_bytes: of the process, beyond memory_bare, which it had before it read its journal; memory: owner ->
-    bytes of these. delivering: those of its sinks that deliver messages."""
+    bytes of these. delivering: its sinks. lags: of the sinks of jobs of which it is the
+    master."""
 
     name: str
     id: str
@@ -309,6 +321,7 @@ class Member(msgspec.Struct, frozen=True):
     up_s: float | None = None
     ended_s: float | None = None
     delivering: tuple[SinkLine, ...] = ()
+    lags: tuple[LagLine, ...] = ()
 
 
 class TrialLine(msgspec.Struct, frozen=True):

@@ -12,6 +12,7 @@ from elf.agent.control.protocol import (
     AgentEstimate,
     Cost,
     Failure,
+    LagLine,
     Member,
     SinkLine,
     Status,
@@ -21,7 +22,7 @@ from elf.agent.control.protocol import (
 from elf.agent.control.shared_files import shared
 from elf.agent.control.survey import Survey
 from elf.agent.node.mesh_node import MeshNode
-from elf.jobmaster.directory.job_spec import AgentAdvert
+from elf.jobmaster.directory.job_spec import AgentAdvert, decode_job
 from elf.jobmaster.directory.limits import LIMIT
 from elf.srt.messages.ids import JobId, NodeId, short
 from elf.srt.messages.messages import TreeReport
@@ -127,8 +128,14 @@ def _member(
         memory_bare=report.memory_bare,
         memory=report.memory,
         delivering=tuple(SinkLine(*astuple(sink)) for sink in report.sinks),
+        lags=tuple(LagLine(_job_name(node, lag.job), *astuple(lag)[1:]) for lag in report.lags),
         up_s=float(report.up_s),
     )
+
+
+def _job_name(node: MeshNode, job: JobId) -> str:
+    item = node.directory.get("job", job)
+    return decode_job(item).name if item is not None else short(job)
 
 
 def _ended_s(of: NodeId, survey: Survey[StatusReport]) -> float | None:

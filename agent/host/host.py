@@ -42,6 +42,7 @@ from elf.agent.host.peers import Peers
 from elf.agent.host.recalls import Recalls
 from elf.agent.host.seeds import Seeds
 from elf.agent.host.single_instance import Restart, SingleInstance, forget
+from elf.agent.host.sinks.lags import lags_of
 from elf.agent.host.sinks.own_windows import OwnWindows
 from elf.agent.host.source_threads import SourceThreads
 from elf.agent.node.mesh_node import MeshNode, Outer
@@ -429,6 +430,7 @@ class Host:
             costs=self.costs.of(self.node.seats.values()),
             problems=tuple(problem[:500] for problem in self._problems()),
             sinks=self.sinks.delivering(self.clock_us()) if self.sinks is not None else (),
+            lags=lags_of(self.node.seats.values(), self.clock_us()),
             files=marks({name: source.inodes for name, source in self.sources.items()}, boot_id()),
         )
 
@@ -444,9 +446,8 @@ class Host:
         elif self.store.is_refused:
             found.append("disk writes fail: free space or repair the disk")
         found += [problem for source in self.sources.values() for problem in source.problems]
-        if self.sinks is not None and self.sinks.is_refused:
-            why = self.sinks.refusal or "writes to the disk beside its lake fail"
-            found.append(f"{why}; windows for this sink wait: free space or repair the disk")
+        if self.sinks is not None and self.sinks.is_refused and not self.sinks.refusal:
+            found.append("writes to the disk beside a lake fail: free space or repair the disk")
         if self.sinks is not None:
             found += [
                 f"sink {each.name}: {each.problem}; {each.waiting:,} windows wait, the oldest for {each.oldest_us // 1_000_000} s"

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from elf.agent.host.job_costs import JobCosts
 from elf.agent.node.mesh_node import MeshNode
+from elf.jobmaster.delivery.outbox import Lag
 from elf.srt.messages.addresses import Address
 from elf.srt.messages.reports import Failing, SinkState
 
@@ -265,10 +266,7 @@ def _jobs(host: Host) -> Iterator[Family]:
             for worker, count in sorted(master.state.untimed.items())
         ],
     )
-    unsent = _by("job", ((name, master.outbox.waiting) for name, master in served))
-    yield "elf_job_unsent_windows", "Windows that a sink has not acknowledged, at the job's master.", unsent
-    lost = _by("job", ((name, master.outbox.lost) for name, master in served))
-    yield "elf_job_lost_windows_total", "Windows that no sink stored while they were retained.", lost
+    yield from _lags([(name, master.outbox.lags) for name, master in served], host.clock_us())
     yield from _costs(host, seats)
     watchers = _by("job", ((name, len(master.watchers)) for name, master in served))
     yield "elf_job_watchers", "Watchers of the job's windows, at its master.", watchers
@@ -358,8 +356,25 @@ def _disk(host: Host) -> Iterator[Family]:
         yield from _delivering(sinks.delivering(host.clock_us()))
 
 
+def _lags(jobs: Sequence[tuple[str, Sequence[Lag]]], now: int) -> Iterator[Family]:
+    """What waits at masters for each sink of their jobs."""
+    each = [({"job": job, "sink": lag.target.name}, lag) for job, lags in jobs for lag in lags]
+
+    def of(value: Callable[[Lag], float]) -> list[tuple[Mapping[str, str], float]]:
+        return [(labels, value(lag)) for labels, lag in each]
+
+    text = "Windows that a sink has not acknowledged, at the job's master."
+    yield "elf_job_unsent_windows", text, of(lambda lag: lag.waiting)
+    text = "How long the oldest of these has waited."
+    yield "elf_job_unsent_oldest_seconds", text, of(lambda lag: max(0, now - (lag.since or now)) / 1e6)
+    text = "Windows that a sink has acknowledged to this master."
+    yield "elf_job_delivered_windows_total", text, of(lambda lag: lag.delivered)
+    text = "Windows that a sink did not take while they were retained."
+    yield "elf_job_lost_windows_total", text, of(lambda lag: lag.lost)
+
+
 def _delivering(states: Sequence[SinkState]) -> Iterator[Family]:
-    """Of sinks that deliver messages."""
+    """Of the sinks here."""
     if not states:
         return
     counts = _by("sink", ((each.name, each.delivered) for each in states))

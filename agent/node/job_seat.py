@@ -525,7 +525,7 @@ class JobSeat:
             self._parameters,
             lambda entry: self.succession.propose(entry, self._now),
             self._budget,
-            self._sinks.nodes,
+            self._sinks.served,
             room=lambda: self.succession.room,
             stores_states=self._stores_states,
             known_schedule=self._held.schedule(),
@@ -535,8 +535,6 @@ class JobSeat:
             handed_on=has_served and is_gone and not self._served_on,
             signer=self._held.signer,
             is_void=self._held.is_void,
-            takers=self._sinks.takers,
-            takes=self._sinks.takes,
             alert_node=self._sinks.node_of,
         )
         self._served_on = False

@@ -129,7 +129,10 @@ class Mesh:
     def make_jobs(self) -> None:
         """Make the oracle, which needs the lines of all servers, the sinks, and the jobs."""
         self.oracle = Oracle(self.servers, PATHS.paths)
-        self.sinks = [self.world.add_sink(f"{SINK_NAME}{n or ''}") for n in range(self.scenario.sinks)]
+        self.sinks = [
+            self.world.add_sink(f"{SINK_NAME}{n or ''}", beside=self.scenario.beside)
+            for n in range(self.scenario.sinks)
+        ]
         for number, job in enumerate(self.scenario.jobs):
             spec = JobSpec(
                 f"job{number}",

@@ -163,6 +163,8 @@ class Run(Mesh):
             if wrong := self._not_in_force(spec):
                 return wrong
             for sink in self.sinks:
+                if sink in self.world.sinks_away:
+                    continue  # rule Alone*: all others have their windows nevertheless
                 wrong = self.oracle.unfinished(log, self.world.now_us, sink)
                 if wrong:
                     return wrong

@@ -160,12 +160,13 @@ class Ledger:
 
     def _on_request(self, source: NodeId, message: LedgerRequest) -> list[Effect]:
         if self._is_fenced_off(message.ballot):
-            return [Send(source, LedgerReport(self.job, self.fence, message.number, ()))]
+            return [Send(source, LedgerReport(self.job, self.fence, message.number, (), message.sink))]
         effects = self._raise_fence(message.ballot)
         final = [window for window in self.results if window[1] >= message.since_us]
         final = sorted(final, key=lambda window: (window[1], window[0]))[-ENTRIES_REPORTED_MAX:]
         entries = tuple((window, *self.entries[window]) for window in final)
-        return [*effects, Send(source, LedgerReport(self.job, self.fence, message.number, entries))]
+        report = LedgerReport(self.job, self.fence, message.number, entries, message.sink)
+        return [*effects, Send(source, report)]
 
     def _raise_fence(self, ballot: Ballot) -> list[Effect]:
         if ballot <= self.fence:
@@ -185,7 +186,7 @@ class Ledger:
 
     def _reply(self, source: NodeId, about: Put | PutPart) -> Send:
         held = self.entries.get((about.version, about.start), (NO_REVISION, 0))[0]
-        return Send(source, PutReply(self.job, self.fence, about.version, about.start, held))
+        return Send(source, PutReply(self.job, self.fence, about.version, about.start, held, about.sink))
 
     def _check_digest(self, source: NodeId, window: Window, message: Put) -> list[Effect]:
         revision, digest = self.entries[window]

@@ -1,5 +1,8 @@
 """Sends windows to durable sinks: each is sent again until the sink acknowledges it, or a newer revision.
 
+Each sink has an entry of its own, also among several at one node: its ledger, its windows that wait and those in flight. So a
+sink that takes nothing delays no other (rule Alone*), and costs at most what the bounds below say.
+
 The outbox first requests a sink's ledger (which raises the sink's fence), and sends windows only when the sink has reported it.
 Of each window only the highest revision waits. At most `IN_FLIGHT_MAX` windows of a sink are repeated at a time, oldest first, so
 that a sink that comes back after a long absence is not flooded.
@@ -11,7 +14,7 @@ with less than whole coverage is not sent there: it may lack lines that were los
 
 A window larger than `window_bytes_max`, or than the sink accepts, is not sent, and a Notice reports it.
 
-A sink that stores the states of panes gets no rows, and one that writes rows no states (`Takes`).
+A sink that stores the states of panes gets no rows, and one that writes rows no states (`Target`).
 
 Memory is bounded: past `outbox_bytes_max` only the key and the revision of a window wait, and its rows are read again from the
 job's state when it is sent. One large window is kept in addition, whose states are under the budget, on disk if need be. A window
@@ -38,11 +41,10 @@ that take states only; a fence is above the own ballot.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
-from enum import Flag
 from itertools import islice
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -76,11 +78,12 @@ Reread = Callable[[WindowKey, str], Put | Literal["later"] | None]
 that a later put follows, and `LATER` while a large window is being read."""
 
 
-class Takes(Flag):
-    """What the sinks of a node take of a final window."""
+class Target(NamedTuple):
+    """A sink of the job, and the node that serves it now. takes_rows: it writes rows; otherwise it stores the states of panes."""
 
-    ROWS = 1
-    STATES = 2
+    name: str
+    node: NodeId
+    takes_rows: bool = False
 
 
 class _Waiting(msgspec.Struct):
@@ -89,6 +92,17 @@ class _Waiting(msgspec.Struct):
     put: Put | None  # None: read it again when it is sent
     nbytes: int  # of the kept rows
     due: int | None = None  # None: not sent yet
+    since: int | None = None  # when the first of its revisions came here, by the clock of `tick`
+
+
+class Lag(NamedTuple):
+    """What waits for a sink. since: when the oldest of these came here. delivered, lost: windows since this master began."""
+
+    target: Target
+    waiting: int
+    since: int | None
+    delivered: int
+    lost: int
 
 
 class _Sending(msgspec.Struct):
@@ -104,6 +118,7 @@ class _Sending(msgspec.Struct):
 
 
 class _Sink(msgspec.Struct):
+    target: Target
     ledger: dict[WindowKey, tuple[Revision, int]] | None = None
     ask_at: int | None = None
     waiting: dict[WindowKey, _Waiting] = {}
@@ -111,6 +126,8 @@ class _Sink(msgspec.Struct):
     is_late: bool = False
     large: WindowKey | None = None  # the large window that is kept in addition
     sending: _Sending | None = None
+    delivered: int = 0
+    lost: int = 0
 
     def keep(self, key: WindowKey, waiting: _Waiting, most: int) -> None:
         """Replace the waiting revision of the window; its rows are kept only if there is room."""
@@ -165,40 +182,37 @@ class _Sink(msgspec.Struct):
 
 class Outbox:
     """A master's windows for its sinks. fence: the highest ballot under which a sink refused this master, or None. with_open:
-    whether sinks receive windows whole, and open ones too; without it, they receive final windows, and of these what `takes`
-    says; a sink that it does not name, the states. is_before: whether a revision is from before the log began."""
+    whether sinks receive windows whole, and open ones too; without it, they receive final windows, and of these rows or states.
+    is_before: whether a revision is from before the log began."""
 
     def __init__(
         self,
         job: JobId,
         ballot: Ballot,
-        sinks: Iterable[NodeId],
+        sinks: Iterable[Target],
         parameters: Parameters,
         reread: Reread = lambda key, status: None,
         with_open: bool = True,
         name: str = "",
         is_before: Callable[[Revision], bool] = lambda revision: False,
-        takes: Mapping[NodeId, Takes] = {},
     ) -> None:
-        self.job, self.ballot, self.with_open, self._takes = job, ballot, with_open, takes
+        self.job, self.ballot, self.with_open = job, ballot, with_open
         self.takes_open = with_open
         """Whether the sinks take open windows."""
         self._is_before = is_before
         self._parameters, self._name = parameters, name
-        self._sinks = {sink: _Sink() for sink in sinks}
+        self._sinks = {target.name: _Sink(target) for target in sinks}
         self._reread = reread
+        self._new: list[_Waiting] = []  # since the last tick
         self.fence: Ballot | None = None
         self.lost = 0
         """The number of windows that could not be sent while they were retained, or are too large."""
 
-    def serve(
-        self, sinks: Iterable[NodeId], fresh: Collection[NodeId] = (), takes: Mapping[NodeId, Takes] = {}
-    ) -> None:
-        """Set the sinks. A sink that is new, or has one lake more (`fresh`), is requested to report its ledger, and then receives
-        the final windows that it lacks."""
-        self._takes = takes
-        before = {sink: known for sink, known in self._sinks.items() if sink not in fresh}
-        self._sinks = {sink: before.get(sink) or _Sink(is_late=True) for sink in sinks}
+    def serve(self, sinks: Iterable[Target]) -> None:
+        """Set the sinks. A sink that is new, or at another node now, is requested to report its ledger, and then receives the
+        final windows that it lacks."""
+        before = {known.target: known for known in self._sinks.values()}
+        self._sinks = {target.name: before.get(target) or _Sink(target, is_late=True) for target in sinks}
 
     @property
     def nbytes(self) -> int:
@@ -210,55 +224,79 @@ class Outbox:
         """Whether some sink receives open windows."""
         return self.takes_open and bool(self._sinks)
 
-    def is_late(self, source: NodeId) -> bool:
-        """Whether the sink was added after this master began to serve."""
-        return source in self._sinks and self._sinks[source].is_late
+    @property
+    def stores_states(self) -> bool:
+        """Whether some sink stores the states of panes."""
+        return any(not sink.target.takes_rows for sink in self._sinks.values())
 
-    def put(self, put: Put, to: Collection[NodeId] | None = None) -> None:
-        """Send a final, revised or withdrawn window to all sinks, or to these, until it is acknowledged."""
-        for node, sink in self._to(to).items():
-            taken = self._taken(node, put)
+    def is_late(self, name: str) -> bool:
+        """Whether the sink was added after this master began to serve."""
+        return name in self._sinks and self._sinks[name].is_late
+
+    def put(self, put: Put, to: Collection[str]) -> None:
+        """Send a final, revised or withdrawn window to the sinks of these names until it is acknowledged."""
+        for sink in self._named(to):
+            taken = self._taken(sink.target, put)
             nbytes = max(put_bytes(taken), WINDOW_BYTES)
             waiting = _Waiting(put.revision, put.status, taken, nbytes)
+            former = sink.waiting.get((put.version, put.start))
+            waiting.since = former.since if former is not None else None
+            self._new.append(waiting)
             sink.keep((put.version, put.start), waiting, self._parameters.outbox_bytes_max)
 
-    def _taken(self, node: NodeId, put: Put) -> Put:
-        """What the sinks of that node take of a window."""
-        if self.with_open:
-            return put
-        takes = self._takes.get(node, Takes.STATES)
-        if put.rows and Takes.ROWS not in takes:
-            put = replace(put, rows=())
-        if put.panes and Takes.STATES not in takes:
-            put = replace(put, panes=())
-        return put
+    def _taken(self, target: Target, put: Put) -> Put:
+        """What a sink takes of a window."""
+        kept = put.rows if self.with_open or target.takes_rows else ()
+        panes = put.panes if self.with_open or not target.takes_rows else ()
+        return replace(put, rows=kept, panes=panes, sinks=(target.name,))
 
-    def _to(self, to: Collection[NodeId] | None) -> dict[NodeId, _Sink]:
-        return {sink: known for sink, known in self._sinks.items() if to is None or sink in to}
+    def _named(self, names: Collection[str]) -> list[_Sink]:
+        return [self._sinks[name] for name in self._sinks if name in names]
+
+    @property
+    def names(self) -> list[str]:
+        """Of all sinks."""
+        return list(self._sinks)
+
+    def _by(self, source: NodeId, name: str) -> _Sink | None:
+        """The sink of that name at that node; of a node of before, which names none, its only one."""
+        if name:
+            sink = self._sinks.get(name)
+            return sink if sink is not None and sink.target.node == source else None
+        here = [sink for sink in self._sinks.values() if sink.target.node == source]
+        return here[0] if len(here) == 1 else None
+
+    def named(self, source: NodeId, name: str) -> str:
+        """The name of the sink of which a message of that node is, which may be one of before; "" if none."""
+        sink = self._by(source, name)
+        return sink.target.name if sink is not None else ""
 
     def retired(self, is_past: Callable[[str, Micros], bool]) -> list[Effect]:
         """Panes were dropped: windows that wait without rows, and would be read from them, are lost. O(waiting windows)."""
         lost: list[Effect] = []
-        for to, sink in self._sinks.items():
+        for sink in self._sinks.values():
+            to = sink.target.node
             gone = [key for key, waiting in sink.waiting.items() if waiting.put is None and is_past(*key)]
             for key in gone:
                 sink.drop(key)
             if gone:
                 self.lost += len(gone)
+                sink.lost += len(gone)
                 text = (
-                    f"{len(gone)} windows are lost for the sink {short(to)}: it did not take them while they were retained; "
-                    "check that sink, or retain windows longer"
+                    f"{len(gone)} windows are lost for the sink {sink.target.name} at {short(to)}: it did not take them while "
+                    "they were retained; check that sink, or retain windows longer"
                 )
                 lost.append(Notice("unsent", text, to))
         return lost
 
-    def open(self, put: Put, to: Collection[NodeId] | None = None) -> list[Effect]:
-        """Send an open window once to all sinks, or to these: if it is lost, the next one replaces it."""
+    def open(self, put: Put, to: Collection[str]) -> list[Effect]:
+        """Send an open window once to the sinks of these names: if it is lost, the next one replaces it."""
         if not self.takes_open:
             return []
         if put_bytes(put) > self._parameters.frame_bytes_max:
             return []  # it is sent when it is final
-        return [Send(each, put) for each, sink in self._to(to).items() if sink.ledger is not None]
+        asked = [sink.target for sink in self._named(to) if sink.ledger is not None]
+        return [Send(each.node, replace(put, sinks=(each.name,))) for each in asked]
 
     def ledger_reported(
         self, source: NodeId, message: LedgerReport
@@ -268,7 +306,7 @@ class Outbox:
         The request raised the sink's fence to this ballot, so a report under a lower fence answers an earlier master, maybe one
         on this node, and is ignored.
         """
-        sink = self._sinks.get(source)
+        sink = self._by(source, message.sink)
         if sink is None or self.is_refused(message.fence) or sink.ledger is not None:
             return None
         if message.fence != self.ballot:
@@ -278,23 +316,24 @@ class Outbox:
 
     def acknowledged(self, source: NodeId, message: PutReply) -> None:
         """A sink holds this revision."""
-        sink = self._sinks.get(source)
+        sink = self._by(source, message.sink)
         if sink is None or self.is_refused(message.fence):
             return
         key = (message.version, message.start)
         waiting = sink.waiting.get(key)
         if waiting is not None and message.revision >= waiting.revision:
             sink.drop(key)
+            sink.delivered += 1
 
     def part_acknowledged(self, source: NodeId, message: PartReply) -> list[Effect]:
         """A sink received a part, lost its parts, or refuses the window."""
-        sink = self._sinks.get(source)
+        sink = self._by(source, message.sink)
         sending = sink.sending if sink is not None else None
         about = (message.version, message.start), message.revision
         if sink is None or sending is None or about != (sending.key, sending.revision):
             return []
         if message.room:
-            return self._too_large(source, sink, sending.key, sending.chunks.nbytes, message.room)
+            return self._too_large(sink, sending.key, sending.chunks.nbytes, message.room)
         if sending.begun is not None and message.begun > sending.begun:
             sending.chunks.restart()
             sending.next, sending.flight, sending.ask_at = 0, {}, None
@@ -303,16 +342,16 @@ class Outbox:
         sending.begun = max(message.begun, sending.begun or 0)
         return []
 
-    def _too_large(
-        self, to: NodeId, sink: _Sink, key: WindowKey, nbytes: int, bytes_max: int
-    ) -> list[Effect]:
+    def _too_large(self, sink: _Sink, key: WindowKey, nbytes: int, bytes_max: int) -> list[Effect]:
         sink.drop(key)
         self.lost += 1
+        sink.lost += 1
+        name, most = sink.target.name, _size(bytes_max)
         text = (
-            f"job {self._name or self.job.hex()}: the window of {_time(key[1])} has {_size(nbytes)}, but its sink takes at most "
-            f"{_size(bytes_max)}: it is not stored. Group by fewer or coarser keys, use shorter windows, or add a WHERE"
+            f"job {self._name or self.job.hex()}: the window of {_time(key[1])} has {_size(nbytes)}, but its sink "
+            f"{name} takes at most {most}: it is not stored. Group by fewer or coarser keys, use shorter windows, or add a WHERE"
         )
-        return [Notice("too large", text, to)]
+        return [Notice("too large", text, sink.target.node)]
 
     def is_refused(self, fence: Ballot) -> bool:
         """Whether this fence of a sink is above the own ballot: the sink refuses this master, which must step down."""
@@ -335,6 +374,20 @@ class Outbox:
         return sum(len(sink.waiting) for sink in self._sinks.values())
 
     @property
+    def lags(self) -> list[Lag]:
+        """What waits for each sink. O(windows that wait)."""
+        return [
+            Lag(
+                sink.target,
+                len(sink.waiting),
+                min((each.since for each in sink.waiting.values() if each.since is not None), default=None),
+                sink.delivered,
+                sink.lost,
+            )
+            for sink in self._sinks.values()
+        ]
+
+    @property
     def oldest_us(self) -> Micros:
         """The start of the oldest window that a sink has not acknowledged; AFTER_ALL if there is none. O(windows that wait)."""
         return min((start for sink in self._sinks.values() for _, start in sink.waiting), default=AFTER_ALL)
@@ -342,21 +395,29 @@ class Outbox:
     def tick(self, now: int, since_us: Micros) -> list[Effect]:
         """Request ledgers and send windows; repeat what was not answered in time."""
         out: list[Effect] = []
-        for to, sink in self._sinks.items():
+        for waiting in self._new:
+            waiting.since = now if waiting.since is None else waiting.since
+        self._new = []
+        for sink in self._sinks.values():
             if sink.ledger is None:
                 sink.ask_at = self._sooner(sink.ask_at, now, self._parameters.ask_us)
                 if sink.ask_at is None or now >= sink.ask_at:
-                    out.append(Send(to, LedgerRequest(self.job, self.ballot, since_us=since_us)))
+                    request = LedgerRequest(self.job, self.ballot, since_us=since_us, sink=sink.target.name)
+                    out.append(Send(sink.target.node, request))
                     sink.ask_at = now + self._parameters.ask_us
                 continue
-            for key, waiting in list(islice(sink.waiting.items(), IN_FLIGHT_MAX)):
+            for key, waiting in self._next(sink):
                 if sink.sending is None or sink.sending.key != key:
-                    out += self._send_due(to, sink, key, waiting, now)
+                    out += self._send_due(sink, key, waiting, now)
             if sink.sending is not None:
-                out += self._send_parts(to, sink.sending, now)
+                out += self._send_parts(sink.target, sink.sending, now)
         return out
 
-    def _send_due(self, to: NodeId, sink: _Sink, key: WindowKey, waiting: _Waiting, now: int) -> list[Effect]:
+    def _next(self, sink: _Sink) -> list[tuple[WindowKey, _Waiting]]:
+        """Rule Alone*: those of a sink's windows that may be in flight, whatever waits for others."""
+        return list(islice(sink.waiting.items(), IN_FLIGHT_MAX))
+
+    def _send_due(self, sink: _Sink, key: WindowKey, waiting: _Waiting, now: int) -> list[Effect]:
         """Send a waiting window if it is due."""
         waiting.due = self._sooner(waiting.due, now, self._parameters.ask_us_max)
         if waiting.due is not None and now < waiting.due:
@@ -371,12 +432,12 @@ class Outbox:
         if self.is_worse(put, sink.ledger.get(key) if sink.ledger is not None else None):
             sink.drop(key)
             return []
-        put = self._taken(to, put)
+        put = self._taken(sink.target, put)
         nbytes = put_bytes(put)
         if nbytes > self._parameters.window_bytes_max:
-            return self._too_large(to, sink, key, nbytes, self._parameters.window_bytes_max)
+            return self._too_large(sink, key, nbytes, self._parameters.window_bytes_max)
         if nbytes <= self._parameters.frame_bytes_max:
-            return [Send(to, whole(put))]
+            return [Send(sink.target.node, whole(put))]
         if sink.sending is None:
             chunks = ChunkedWindow(put, self._parameters.frame_bytes_max)
             sink.sending = _Sending(key, put.revision, chunks)
@@ -387,7 +448,7 @@ class Outbox:
         is_result = held is not None and held[1] != NO_ROWS and self._is_before(held[0])
         return is_result and put.status != WITHDRAWN and put.agents_reporting < put.agents_expected
 
-    def _send_parts(self, to: NodeId, sending: _Sending, now: int) -> list[Effect]:
+    def _send_parts(self, to: Target, sending: _Sending, now: int) -> list[Effect]:
         """Send as many parts as may be in flight; send parts again that were not answered in time."""
         p, flight, out = self._parameters, sending.flight, list[Effect]()
         for at, (due, wait) in list(flight.items()):
@@ -415,10 +476,11 @@ class Outbox:
         p = self._parameters
         return max(1, p.link_bytes_max // 2 // p.frame_bytes_max) if sending.begun is not None else 1
 
-    def _part(self, to: NodeId, sending: _Sending, at: int) -> Send:
+    def _part(self, to: Target, sending: _Sending, at: int) -> Send:
         chunks = sending.chunks
         about = (self.job, self.ballot, *sending.key, sending.revision)
-        return Send(to, PutPart(*about, at, chunks.of, chunks.nbytes, chunks.payload(at)))
+        part = PutPart(*about, at, chunks.of, chunks.nbytes, chunks.payload(at), to.name)
+        return Send(to.node, part)
 
     def _sooner(self, due: int | None, now: int, span: int) -> int | None:
         """If the clock stepped back, wait no longer than `span`."""
@@ -432,7 +494,7 @@ class Outbox:
                 found.append(0 if sink.ask_at is None else sink.ask_at)
             else:
                 sending = sink.sending
-                for key, waiting in islice(sink.waiting.items(), IN_FLIGHT_MAX):
+                for key, waiting in self._next(sink):
                     if sending is None or sending.key != key:
                         found.append(0 if waiting.due is None else waiting.due)
                 if sending is not None:
@@ -444,9 +506,10 @@ class Outbox:
     def check(self) -> None:
         """Raise AssertionError unless the invariants hold. O(windows that wait)."""
         assert self.fence is None or self.fence > self.ballot
-        for node, sink in self._sinks.items():
+        for name, sink in self._sinks.items():
+            assert name == sink.target.name
             sink.check(self._parameters.outbox_bytes_max)
-            takes_rows = self.with_open or Takes.ROWS in self._takes.get(node, Takes.STATES)
+            takes_rows = self.with_open or sink.target.takes_rows
             for waiting in sink.waiting.values():
                 assert takes_rows or waiting.put is None or not waiting.put.rows
             if sink.sending is not None:

@@ -15,7 +15,7 @@ Prior art: windows and watermarks are those of MillWheel, with a watermark for e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Literal
 
@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from elf.cbt.budget import Budget
 from elf.jobmaster.delivery.alert_outbox import AlertOutbox, NodeOf
-from elf.jobmaster.delivery.outbox import Outbox, Takes
+from elf.jobmaster.delivery.outbox import Outbox, Target
 from elf.jobmaster.delivery.watchers import Watchers, without_panes
 from elf.jobmaster.directory.changes import first_entry
 from elf.jobmaster.directory.job_spec import AgentAdvert, JobSpec
@@ -40,7 +40,7 @@ from elf.jobmaster.master.proposals import ROOM_KEPT, Proposals
 from elf.jobmaster.master.publication import Publication
 from elf.jobmaster.master.ready import Ready
 from elf.jobmaster.master.roster import Roster
-from elf.jobmaster.master.window_settings import Takers, WindowSettings
+from elf.jobmaster.master.window_settings import WindowSettings
 from elf.srt.messages.bundles import has_lines
 from elf.srt.messages.effects import Effect
 from elf.srt.messages.ids import NodeId
@@ -49,10 +49,9 @@ from elf.srt.messages.parameters import Parameters
 from elf.srt.messages.results import WITHDRAWN, AlertReply, LedgerReport, PartReply, Put, PutReply, Watch
 
 
-def _has_lakes(names: Sequence[str], sinks: Sequence[NodeId], takes: Mapping[NodeId, Takes]) -> bool:
-    """Whether a job with these sinks, of which these nodes serve some, needs the states of panes, also for sinks that no node
-    serves at present."""
-    return bool(names) and not (sinks and all(takes.get(sink) == Takes.ROWS for sink in sinks))
+def _has_lakes(names: Sequence[str], outbox: Outbox) -> bool:
+    """Whether the states of panes are needed for one of these sinks; also for one that no agent serves at present."""
+    return outbox.stores_states or not set(names) <= set(outbox.names)
 
 
 def is_time(at: int | None, now: int, span: int) -> bool:
@@ -68,8 +67,8 @@ class Master:
     that keep a ledger; stores_states: whether they store the states of panes, not only rows. known_schedule: the schedule of an
     earlier log, according to the directory, which a new log continues. losses, left: see `Succession`; unshared: entries that an
     earlier master on this node kept. handed_on: the former master has published nothing that is not in the log. signer, is_void:
-    see `Amendments`. takers: see `WindowSettings`; takes: see `Outbox`; alert_node: see `AlertOutbox`. Every public method
-    takes the node's clock and returns effects. `fence`: a higher ballot that a sink reported; the node must step down."""
+    see `Amendments`; alert_node: see `AlertOutbox`. Every public method takes the node's clock and returns effects. `fence`: a
+    higher ballot that a sink reported; the node must step down."""
 
     def __init__(
         self,
@@ -79,7 +78,7 @@ class Master:
         parameters: Parameters,
         propose: Callable[[AnyEntry], int],
         budget: Budget,
-        sinks: Sequence[NodeId] = (),
+        sinks: Sequence[Target] = (),
         room: Callable[[], int] = lambda: ROOM_KEPT << 16,
         stores_states: bool = False,
         known_schedule: KnownSchedule | None = None,
@@ -89,8 +88,6 @@ class Master:
         handed_on: bool = False,
         signer: Callable[[], bytes] = bytes,
         is_void: Callable[[bytes, Micros], bool] = lambda signer, now: False,
-        takers: Takers = lambda names: None,
-        takes: Mapping[NodeId, Takes] = {},
         alert_node: NodeOf = lambda name: None,
     ) -> None:
         self.spec, self.state, self.ballot, self.parameters = spec, state, ballot, parameters
@@ -105,15 +102,12 @@ class Master:
             ballot,
             parameters,
             budget,
-            settings=WindowSettings(state, spec.base, takers),
+            settings=WindowSettings(state, spec.base),
             stores_states=stores_states,
         )
         self.alerting = Alerting(state, self.publication, self.log, lambda: self.log.room() > 0)
         self.alert_outbox = AlertOutbox(self.job, spec.name, ballot, alert_node)
         self._stores_states = stores_states
-        self.publication.contents.stores_states = stores_states and _has_lakes(
-            self.publication.settings.sinks, sinks, takes
-        )
         self.outbox = Outbox(
             self.job,
             ballot,
@@ -123,7 +117,9 @@ class Master:
             with_open=not stores_states,
             name=spec.name,
             is_before=self.publication.earlier.is_before,
-            takes=takes,
+        )
+        self.publication.contents.stores_states = stores_states and _has_lakes(
+            self.publication.settings.sinks, self.outbox
         )
         self.watchers = Watchers(self.job, ballot, parameters, self._reread, self.publication.newest_finals)
         self._out: list[Effect] = []
@@ -221,7 +217,7 @@ class Master:
             for put in opened:
                 self._out += self.watchers.publish(put)
                 if self.outbox.takes_open:
-                    self.outbox.put(put)
+                    self.outbox.put(put, self.outbox.names)
             self._emission.within(now, self._emit_us)
         elif isinstance(entry, Retire):
             self.publication.retired()
@@ -345,19 +341,19 @@ class Master:
 
     def _publish(self, ready: Ready) -> None:
         put = self.publication.as_put(ready)
-        self.outbox.put(put, self.publication.settings.takers(ready.key))
+        self.outbox.put(put, self.publication.settings.of(ready.key).sinks)
         if not ready.coverage.is_whole and not self.publication.earlier.may_be_partial(ready.key):
             return
         self._out += self.watchers.publish(without_panes(put))
 
     def withdraw(self, put: Put) -> None:
         """Windows*: one version per result. A window that is no longer a result is withdrawn from all its readers."""
-        self.outbox.put(put)
+        self.outbox.put(put, self.outbox.names)
         self._out += self.watchers.publish(put)
 
     def _publish_open(self, ready: Ready) -> None:
         put = self.publication.as_put(ready)
-        self._out += self.outbox.open(put, self.publication.settings.takers(ready.key))
+        self._out += self.outbox.open(put, self.publication.settings.of(ready.key).sinks)
         self._out += self.watchers.publish(put)
 
     def _retire(self) -> None:
@@ -387,19 +383,12 @@ class Master:
 
     # ---- sinks ----
 
-    def serve_sinks(
-        self,
-        sinks: Sequence[NodeId],
-        now: int,
-        fresh: Collection[NodeId] = (),
-        takes: Mapping[NodeId, Takes] = {},
-    ) -> list[Effect]:
-        """Set the nodes of the job's sinks, and request at once the ledgers of new ones and of `fresh`: those that have one sink
-        more than before."""
+    def serve_sinks(self, sinks: Sequence[Target], now: int) -> list[Effect]:
+        """Set the job's sinks, and request at once the ledgers of new ones."""
+        self.outbox.serve(sinks)
         self.publication.contents.stores_states = self._stores_states and _has_lakes(
-            self.publication.settings.sinks, sinks, takes
+            self.publication.settings.sinks, self.outbox
         )
-        self.outbox.serve(sinks, fresh, takes)
         return self._end(now)
 
     def _reread(self, key: WindowKey, status: str) -> Put | Literal["later"] | None:
@@ -414,7 +403,7 @@ class Master:
         entries = self.outbox.ledger_reported(source, message)
         if entries is not None:
             self._ledgers += 1
-            self.log.when_committed(self._compare_ledger, source, entries)
+            self.log.when_committed(self._compare_ledger, self.outbox.named(source, message.sink), entries)
         self._look_again(now)
         return self._end(now)
 
@@ -422,11 +411,11 @@ class Master:
         """Whether every sink has reported its ledger, and the windows that differ there are known."""
         return self.outbox.has_ledgers and not self._ledgers
 
-    def _compare_ledger(self, source: NodeId, entries: Sequence[tuple[WindowKey, Revision, int]]) -> None:
+    def _compare_ledger(self, sink: str, entries: Sequence[tuple[WindowKey, Revision, int]]) -> None:
         self._ledgers -= 1
-        takes = partial(self.publication.settings.is_for, source)
-        for put in self.publication.ledger_reported(entries, self.outbox.is_late(source), takes):
-            self.outbox.put(put, (source,))
+        takes = partial(self.publication.settings.is_for, sink)
+        for put in self.publication.ledger_reported(entries, self.outbox.is_late(sink), takes):
+            self.outbox.put(put, (sink,))
 
     def put_acknowledged(self, source: NodeId, message: PutReply, now: int) -> list[Effect]:
         """A sink acknowledges a window, or refuses this master."""

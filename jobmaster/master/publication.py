@@ -19,8 +19,6 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
-from msgspec.structs import replace
-
 from elf.cbt.budget import Budget
 from elf.jobmaster.delivery.outbox import LATER
 from elf.jobmaster.directory.job_spec import END
@@ -424,8 +422,8 @@ class Publication:
         return Ready(*about, read.rows, read.lines, read.digest, at, read.panes, read.others)
 
     def as_put(self, ready: Ready) -> Put:
-        """Rule Settings*: a window is for the sinks of its own settings, not for those of the newest."""
-        return replace(ready.as_put(self.state.job, self.ballot), sinks=self.settings.of(ready.key).sinks)
+        """The window as a message."""
+        return ready.as_put(self.state.job, self.ballot)
 
     # ---- committed and read again ----
 

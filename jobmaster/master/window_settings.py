@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-
 from elf.jobmaster.directory.settings import Settings, every, retained_from, settings_at, sinks_of
 from elf.jobmaster.log.job_state import JobState, WindowKey
-from elf.srt.messages.ids import NodeId
 from elf.srt.messages.messages import Micros
-
-Takers = Callable[[Sequence[str]], Collection[NodeId] | None]
-"""Names of sinks -> the nodes of these; None: all nodes that the master serves."""
-
 
 UNBOUNDED = 1 << 40
 """More groups than any window has."""
@@ -20,9 +13,8 @@ UNBOUNDED = 1 << 40
 class WindowSettings:
     """base: the job's settings before the first line of the schedule that carries any."""
 
-    def __init__(self, state: JobState, base: Settings, takers: Takers = lambda names: None) -> None:
-        self.base = base
-        self._state, self._takers = state, takers
+    def __init__(self, state: JobState, base: Settings) -> None:
+        self.base, self._state = base, state
 
     @property
     def every(self) -> list[Settings]:
@@ -51,14 +43,9 @@ class WindowSettings:
         own = self.of(key).limits.sample
         return own or (UNBOUNDED if any(each.limits.sample for each in self.every) else 0)
 
-    def takers(self, key: WindowKey) -> Collection[NodeId] | None:
-        """The nodes of a window's sinks; None: all."""
-        return self._takers(self.of(key).sinks)
-
-    def is_for(self, sink: NodeId, key: WindowKey) -> bool:
-        """Whether a window goes to the sinks of that node."""
-        takers = self.takers(key)
-        return takers is None or sink in takers
+    def is_for(self, sink: str, key: WindowKey) -> bool:
+        """Rule Settings*: whether a window goes to the sink of that name: one of its own settings, not of the newest."""
+        return sink in self.of(key).sinks
 
     def retained_from(self, done_us: Micros, times: int) -> Micros:
         """See `elf.jobmaster.directory.settings.retained_from`."""

@@ -56,9 +56,9 @@ SINKS_MAX = 64
 
 
 class SinkState(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A sink that delivers messages. waiting: windows that wait for its acknowledgement. oldest_us: for how long the oldest has
-    waited. delivered, refusals, failures: windows delivered and refused, and connections that failed, since the start. problem:
-    the last one, if nothing was delivered since; "": none."""
+    """A sink at the agent that serves it. waiting: windows that wait for its acknowledgement. oldest_us: for how long the oldest
+    has waited. delivered, refusals, failures: windows delivered and refused, and connections or writes that failed, since the
+    start. problem: the last one, if nothing was delivered since; "": none."""
 
     name: Annotated[str, Meta(max_length=1000)]
     waiting: Count
@@ -69,12 +69,28 @@ class SinkState(msgspec.Struct, frozen=True, array_like=True, gc=False):
     problem: Annotated[str, Meta(max_length=300)] = ""
 
 
+LAGS_MAX = 64
+"""Sinks of jobs that a status report names, those whose windows have waited longest; 5 KB."""
+
+
+class SinkLag(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What waits at a job's master for one of its sinks. oldest_us: for how long the oldest window has waited. delivered, lost:
+    windows since that master began."""
+
+    job: JobId
+    sink: Annotated[str, Meta(max_length=1000)]
+    waiting: Count
+    oldest_us: Count
+    delivered: Count
+    lost: Count
+
+
 class StatusReport(Message, frozen=True, array_like=True, gc=False):
     """clock_us: the agent's clock. memory_bytes: of the process, beyond the `memory_bare` that it had before it read its
     journal; memory: of these, by owner. masters … workers: jobs with that role. problems: what is wrong, a line each. failing:
     jobs whose seat there fails. files: that it follows. ended: neighbours whose processes are known to have ended, and
     microseconds since then. untimed: rejected lines in no window, by job of which it is the master. costs: of the most
-    expensive jobs. sinks: that deliver messages."""
+    expensive jobs. sinks: that it serves. lags: of the sinks of jobs of which it is the master, if windows wait for them."""
 
     number: Count
     clock_us: Micros
@@ -96,6 +112,7 @@ class StatusReport(Message, frozen=True, array_like=True, gc=False):
     untimed: dict[JobId, Count] = msgspec.field(default_factory=dict)
     costs: Annotated[tuple[JobCost, ...], Meta(max_length=COSTS_MAX)] = ()
     sinks: Annotated[tuple[SinkState, ...], Meta(max_length=SINKS_MAX)] = ()
+    lags: Annotated[tuple[SinkLag, ...], Meta(max_length=LAGS_MAX)] = ()
 
 
 PROBLEM_CHARS_MAX = 300

@@ -12,6 +12,11 @@ from elf.srt.messages.ids import JobId, NodeId
 from elf.srt.messages.messages import NO_BALLOT, Ballot, Count, Digest, Message, Micros, Revision, ShortText
 
 # Sinks that keep a ledger. Datagrams between a master and a sink, repeated until answered.
+#
+# `sink`: the name of the sink, of those of the job. Each sink has its own ledger, and each message is about one of them: an agent
+# that serves several gets and sends a message for each. "": from before messages named it, so of a node with one sink of the job.
+
+SinkName = Annotated[str, Meta(max_length=1000)]
 
 
 class LedgerRequest(Message, frozen=True, array_like=True, gc=False):
@@ -21,6 +26,7 @@ class LedgerRequest(Message, frozen=True, array_like=True, gc=False):
     ballot: Ballot
     number: Count = 0
     since_us: Micros = 0
+    sink: SinkName = ""
 
 
 LedgerEntries = tuple[tuple[tuple[ShortText, Micros], Revision, Digest], ...]
@@ -34,6 +40,7 @@ class LedgerReport(Message, frozen=True, array_like=True, gc=False):
     fence: Ballot
     number: Count
     entries: LedgerEntries
+    sink: SinkName = ""
 
 
 WITHDRAWN = "withdrawn"
@@ -63,8 +70,8 @@ class Put(Message, frozen=True, array_like=True):
     may cut a window). status "open", "final", "revised"; or "withdrawn", without rows: the schedule has changed, and the window
     of that version is no longer a result. panes: for a sink that stores states instead of rows, the panes whose last window this
     is. left_out: number of rows left out, of a window that is too large. others: how many of the last rows are no groups, but the
-    rest of all groups past the job's limit: 0 or 1. sinks: the names of those of the job that it is for; (): all. not_converted:
-    of the window's lines."""
+    rest of all groups past the job's limit: 0 or 1. sinks: the name of the one that it is for. not_converted: of the window's
+    lines."""
 
     job: JobId
     ballot: Ballot
@@ -82,8 +89,12 @@ class Put(Message, frozen=True, array_like=True):
     panes: tuple[PaneParts, ...] = ()
     left_out: Count = 0
     others: Count = 0
-    sinks: Annotated[tuple[Annotated[str, Meta(max_length=1000)], ...], Meta(max_length=16)] = ()
+    sinks: Annotated[tuple[SinkName, ...], Meta(max_length=16)] = ()
     not_converted: Lost = ()
+
+    @property
+    def sink(self) -> str:
+        return self.sinks[0] if len(self.sinks) == 1 else ""
 
 
 class PutPart(Message, frozen=True, array_like=True, gc=False):
@@ -99,6 +110,7 @@ class PutPart(Message, frozen=True, array_like=True, gc=False):
     of: Count
     nbytes: Count
     payload: bytes
+    sink: SinkName = ""
 
 
 class PartReply(Message, frozen=True, array_like=True, gc=False):
@@ -112,6 +124,7 @@ class PartReply(Message, frozen=True, array_like=True, gc=False):
     at: Count
     begun: Count
     room: Count = 0
+    sink: SinkName = ""
 
 
 class PutReply(Message, frozen=True, array_like=True, gc=False):
@@ -122,6 +135,7 @@ class PutReply(Message, frozen=True, array_like=True, gc=False):
     version: ShortText
     start: Micros
     revision: Revision
+    sink: SinkName = ""
 
 
 # Alerts. Datagrams between a master and a node that serves a sink, repeated until answered.

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from elf.agent.config.specs import SinkSection
 from elf.agent.control.server import ControlServer
 from elf.agent.control.service import ControlService
+from elf.agent.host.sinks.lags import lags_of
 from elf.agent.host.sinks.sink_host import SinkHost
 from elf.agent.node.mesh_node import MeshNode, Outer
 from elf.agent.simulator.world.places import EPOCH_US, Actor
@@ -107,7 +108,8 @@ class Hosted:
         self.submit(self.node._sign(item))
 
     def describe(self, tell: StatusReport) -> StatusReport:
-        return replace(tell, version="1.0", memory_bytes=1 << 20, memory_max=1 << 26)
+        lags = lags_of(self.node.seats.values(), self.clock_us())
+        return replace(tell, version="1.0", memory_bytes=1 << 20, memory_max=1 << 26, lags=lags)
 
     def end(self, error: Exception) -> None:
         raise error

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
 
 from elf.cbt.budget import Budget
 from elf.jobmaster.delivery.ledger import Ledger
+from elf.jobmaster.delivery.outbox import Target
 from elf.jobmaster.delivery.watchers import Watchers
 from elf.jobmaster.directory.job_spec import JobSpec
 from elf.jobmaster.log.entries import AnyEntry
@@ -41,14 +42,21 @@ from tests.rigs.mesh_lines import plan_of as query
 A, B = b"A" * 16, b"B" * 16
 T0 = 1_700_000_000 * SECOND
 CHILD = b"C" * 16
-SINK = b"S" * 16
+SINK, LATE = b"S" * 16, b"L" * 16
+SINKS = {SINK: "first", LATE: "second"}
+"""The names of the sinks, each at a node of its own. Jobs go to the first one, unless they say otherwise."""
 PARAMETERS = Parameters()
 BALLOT: Ballot = (1, b"M" * 16)
 
 
 def spec_of(plan: Plan, number: int = 1, **fields: Any) -> JobSpec:
-    given = {"line_us": T0, "lateness_us": 2 * SECOND, "keep_us": 600 * SECOND, **fields}
+    about: dict[str, Any] = {"line_us": T0, "lateness_us": 2 * SECOND, "keep_us": 600 * SECOND}
+    given = about | {"sinks": ("first",)} | fields
     return JobSpec("hits", number, "access", (version_of(plan),), **given)
+
+
+def targets(nodes: Iterable[NodeId]) -> list[Target]:
+    return [Target(SINKS[node], node) for node in nodes]
 
 
 def parts_of(schedule: Schedule, lines: Sequence[LogLine]) -> dict[str, Part]:
@@ -106,8 +114,8 @@ class Rig:
         self.ledgers = {sink: Ledger(self.spec.id) for sink in sinks} if ledgers is None else ledgers
         self.effects: list[Effect] = []
         self.puts: list[Put] = []
-        about = self.spec, self.state, ballot, parameters, self.propose, self.budget, sinks, lambda: self.room
-        self.master = kind(*about, left=lambda: self.left)
+        about = self.spec, self.state, ballot, parameters, self.propose, self.budget, targets(sinks)
+        self.master = kind(*about, lambda: self.room, left=lambda: self.left)
         self.master.watchers = self.shown = ShownHere(
             self.master.job, ballot, parameters, self.master._reread, self.master.publication.newest_finals
         )

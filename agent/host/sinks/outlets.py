@@ -12,14 +12,16 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Sequence
 from hashlib import blake2b
-from typing import Any, NamedTuple, Protocol
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
 from elf.agent.config.specs import SinkSection
 from elf.agent.host.sinks.lake_ledgers import key_of
+from elf.agent.host.sinks.surroundings import Host, Parts, Records, ToSink, carry
 from elf.errors import PeerError
 from elf.jobmaster.delivery.chunks import put_bytes
 from elf.jobmaster.delivery.dispatch import Delivery, Dispatch
@@ -29,35 +31,15 @@ from elf.jobmaster.directory.job_spec import JobSpec
 from elf.jobmaster.log.schedule import plan_of
 from elf.sinks.console.jsonlines import window_object
 from elf.sinks.delivery.contract import Carrier, DeliveryError, RefusedError, WindowMessage
-from elf.srt.messages.effects import Effect, Write
+from elf.srt.messages.effects import Write
 from elf.srt.messages.ids import JobId, NodeId
 from elf.srt.messages.messages import NO_BALLOT
 from elf.srt.messages.reports import SinkState
-from elf.srt.messages.results import WITHDRAWN, Put
+from elf.srt.messages.results import WITHDRAWN, LedgerRequest, Put, PutPart
 
-Records = Mapping[bytes, Sequence[Any]]
-"""Of ledgers of earlier lives by their keys, in memory: the disk's are closed when an agent has begun."""
 SMALL_BYTES = 64 << 10
 """Windows up to this size become text on the loop, within milliseconds; larger ones in a thread."""
 PROBLEM_CHARS = 200
-
-
-class Recorder(Protocol):
-    """The disk, for records of no core."""
-
-    def write(self, write: Write, done: Callable[[], None]) -> None:
-        """`done` is called when the record is durable."""
-
-
-class Host(Protocol):
-    """What an outlet needs of the process around a node."""
-
-    notices: Callable[[str], None]
-
-    def clock_us(self) -> int: ...
-
-    @property
-    def store(self) -> Recorder: ...
 
 
 class _Load(NamedTuple):
@@ -66,40 +48,26 @@ class _Load(NamedTuple):
     spec: JobSpec
 
 
-Delivered = Callable[[NodeId, Put, JobSpec, list[Effect]], None]
-"""Called with a window that is acknowledged, the job, and what the ledger writes."""
-
-
 class Outlets:
     """All sinks of an agent that deliver messages, by name."""
 
     def __init__(
-        self, sections: Sequence[SinkSection], agent: str, host: Host, records: Records, delivered: Delivered
+        self, sections: Sequence[SinkSection], agent: str, host: Host, records: Records, folder: Path
     ) -> None:
-        """Raises UsageError where a library is missing."""
+        """folder: for parts of windows. Raises UsageError where a library is missing."""
         self._each = {
-            each.name: Outlet(each.name, carrier, host, records, delivered)
+            each.name: Outlet(each.name, carrier, host, records, folder)
             for each in sections
             if (carrier := _carrier(each, agent)) is not None
         }
 
-    def __contains__(self, name: str) -> bool:
-        return name in self._each
+    def get(self, name: str) -> Outlet | None:
+        return self._each.get(name)
 
     @property
     def queued_bytes(self) -> int:
         """Bytes of windows that wait here."""
         return sum(each.dispatch.nbytes for each in self._each.values())
-
-    def take(self, source: NodeId, put: Put, spec: JobSpec, names: Collection[str]) -> None:
-        """Deliver a window to those of these sinks that lack it."""
-        for name in names:
-            if name in self._each:
-                self._each[name].take(source, put, spec)
-
-    def ledgers(self, spec: JobSpec, names: Collection[str]) -> dict[str, Ledger]:
-        """The ledgers of a job in those of these sinks that deliver messages."""
-        return {name: self._each[name].ledger(spec.id) for name in names if name in self._each}
 
     def states(self, now: int) -> tuple[SinkState, ...]:
         return tuple(each.state(now) for each in self._each.values())
@@ -151,11 +119,10 @@ def alert_carrier(section: SinkSection, agent: str) -> Carrier | None:
 class Outlet:
     """One sink."""
 
-    def __init__(
-        self, name: str, carrier: Carrier, host: Host, records: Records, delivered: Delivered
-    ) -> None:
+    def __init__(self, name: str, carrier: Carrier, host: Host, records: Records, folder: Path) -> None:
         self.name, self.dispatch = name, Dispatch()
-        self._carrier, self._host, self._records, self._delivered = carrier, host, records, delivered
+        self._carrier, self._host, self._records = carrier, host, records
+        self._parts = Parts(host, folder)
         self._ledgers: dict[JobId, Ledger] = {}
         self._news = asyncio.Event()
         self._said = ""
@@ -171,10 +138,20 @@ class Outlet:
                     self.dispatch.marks[job] = (start, revision)
         return self._ledgers[job]
 
-    def take(self, source: NodeId, put: Put, spec: JobSpec) -> None:
-        """Deliver the window, unless the ledger has it, or a newer master is served."""
-        ledger = self.ledger(put.job)
-        if put.status == "open" or not ledger.wants(put):
+    def take(self, source: NodeId, message: ToSink, spec: JobSpec) -> None:
+        """Deliver a window that the ledger lacks; answer all else at once."""
+        ledger = self.ledger(message.job)
+        if isinstance(message, LedgerRequest) or not ledger.wants(message):
+            carry(self._host, ledger.step(source, message, self._host.clock_us()), self)
+            return
+        if isinstance(message, PutPart):
+            try:
+                put = self._parts.take(source, message)
+            except OSError:  # it was reported, and comes again
+                return
+        else:
+            put = message
+        if put is None or put.status == "open":
             return
         load, now = _Load(source, put, spec), self._host.clock_us()
         delivery = Delivery(put.job, put.version, put.start, put.revision, put_bytes(put), load, now)
@@ -285,11 +262,12 @@ class Outlet:
             self._refused(delivery, str(error))
             return
         self.dispatch.acknowledged(delivery)
-        source, put, spec = delivery.load
+        source, put, _ = delivery.load
         ledger = self.ledger(delivery.job)
-        writes = [each for each in ledger.step(source, put, self._host.clock_us()) if isinstance(each, Write)]
+        effects = ledger.step(source, put, self._host.clock_us())
         ledger.take_accepted()
-        self._delivered(source, put, spec, list(writes))
+        self._parts.forget(put)
+        carry(self._host, effects, self)
 
     # What operators are told: each problem once.
 

@@ -268,7 +268,7 @@ class Reader(msgspec.Struct, frozen=True, kw_only=True):
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     """All that a simulation depends on. hosts: initial ones; others join by a fault. skews: of the hosts' clocks, in turn. older:
     hosts whose agents know no parameters of queries, so that they cannot decode any version but the first. finals_only: sinks
-    take no open windows, so that only readers want them."""
+    take no open windows, so that only readers want them. beside: one node serves all sinks."""
 
     seed: int
     hosts: int
@@ -285,6 +285,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     readers: tuple[Reader, ...] = ()
     older: tuple[int, ...] = ()
     finals_only: bool = False
+    beside: bool = False
 
     def encode(self) -> bytes:
         """As JSON, to be kept in a file."""

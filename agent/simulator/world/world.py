@@ -82,6 +82,7 @@ class World(Places):
         self.inspect: Callable[[Actor], None] | None = None
         self.delivered = 0
         self._sink_names: dict[str, NodeId] = {}
+        self._sinks_at: dict[tuple[NodeId, str], NodeId] = {}  # its node and its name -> its id
         self._budget = Budget(MEMORY_BYTES)
         self._rows: dict[str, RowMaker] = {}
         self._push = self.calendar.add
@@ -114,10 +115,12 @@ class World(Places):
         twin.rival = None
         self.crash(twin, wipe=True)
 
-    def add_sink(self, name: str) -> NodeId:
+    def add_sink(self, name: str, beside: bool = False) -> NodeId:
+        """beside: at the node of the first sink, if there is one. Returns its id: its node's, unless it is beside another one."""
         identity = node_id(b"sink:" + name.encode())
+        node = next(iter(self.sinks)) if beside and self.sinks else identity
         self.sinks[identity] = {}
-        self._sink_names[name] = identity
+        self._sink_names[name], self._sinks_at[node, name] = node, identity
         return identity
 
     def sink_away(self, sink: NodeId) -> None:
@@ -342,16 +345,17 @@ class World(Places):
         self._perform(actor, actor.node.receive(letter[0], letter[1], self.now_us + actor.clock_us))
 
     def _to_sink(self, to: NodeId, letter: tuple[NodeId, Message]) -> None:
-        ledgers = self.sinks.get(to)
-        if ledgers is None or to in self.sinks_away:
-            return
         source, message = letter
+        sink = self._sinks_at.get((to, getattr(message, "sink", "")), b"")
+        ledgers = self.sinks.get(sink)
+        if ledgers is None or sink in self.sinks_away:
+            return
         job: JobId = message.job  # type: ignore[attr-defined]
         ledger = ledgers.get(job)
         if ledger is None:
             ledger = ledgers[job] = Ledger(job)
         effects = ledger.step(source, message, self.now_us)
-        self.taking = to
+        self.taking = sink
         for put in ledger.take_accepted():
             self.notify("put", None, put)
             for observer in self.put_observers:

@@ -16,12 +16,11 @@ from elf.srt.messages.effects import Notice
 from elf.srt.messages.messages import FIRST
 from elf.srt.messages.parameters import Parameters
 from elf.srt.messages.results import LedgerRequest, Put
-from tests.rigs.master_rig import SINK, T0, Rig, file, spec_of
+from tests.rigs.master_rig import LATE, SINK, T0, Rig, file, spec_of, targets
 from tests.rigs.mesh_lines import SECOND, plan_of
 from tests.rigs.quick import QUICK
 
 A = b"A" * 16
-LATE = b"L" * 16
 FEW = 2_000
 
 
@@ -44,7 +43,7 @@ def away(bytes_max: int = FEW, keep_us: int = 600 * SECOND) -> Rig:
 
 
 def kept(rig: Rig) -> int:
-    waiting = rig.master.outbox._sinks[SINK].waiting.values()
+    waiting = rig.master.outbox._sinks["first"].waiting.values()
     return sum(rows_bytes(each.put) for each in waiting if each.put is not None)
 
 
@@ -83,19 +82,19 @@ def test_windows_that_could_not_be_sent_while_retained_are_reported() -> None:
 
 
 def test_a_sink_that_a_new_spec_adds_is_asked_at_once_and_gets_what_is_final() -> None:
-    rig = Rig(spec_of(plan_of("1 second")), sinks=[SINK])
+    rig = Rig(spec_of(plan_of("1 second"), sinks=("first", "second")), sinks=[SINK])
     filled(rig, 0, 5)
     assert len(rig.ledgers[SINK].entries) == 5
     rig.ledgers[LATE] = Ledger(rig.spec.id)
     rig.effects.clear()
-    rig.do(rig.master.serve_sinks([SINK, LATE], rig.now))
+    rig.do(rig.master.serve_sinks(targets([SINK, LATE]), rig.now))
     asked = [each for each in rig.effects if isinstance(getattr(each, "message", None), LedgerRequest)]
     assert [each.to for each in asked] == [LATE]  # type: ignore[union-attr]
     rig.run(3 * SECOND)
     assert rig.ledgers[LATE].entries == rig.ledgers[SINK].entries
     assert len(rig.ledgers[LATE].entries) == 5
     rig.effects.clear()
-    rig.do(rig.master.serve_sinks([LATE], rig.now))
+    rig.do(rig.master.serve_sinks(targets([LATE]), rig.now))
     filled(rig, 5, 2)
     puts = [each for each in rig.effects if isinstance(getattr(each, "message", None), Put)]
     assert {each.to for each in puts} == {LATE}  # type: ignore[union-attr]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import socket
 from base64 import b64encode
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from standardwebhooks import Webhook
 
 from elf.agent.config.specs import SinkSection
 from elf.jobmaster.delivery.dispatch import Dispatch
+from elf.jobmaster.delivery.outbox import IN_FLIGHT_MAX
 from elf.sinks.lake.layout import ledger
 from elf.sinks.spec import Broker, Hook
 from elf.srt.messages.ids import job_id
@@ -44,8 +47,18 @@ def mesh(tmp_path: Path, broker: Mosquitto, monkeypatch: pytest.MonkeyPatch) -> 
         yield mesh
 
 
-def start(mesh: Mesh, name: str, *sinks: str) -> None:
-    argv = ["job", "start", name, "--sql", SQL, "--lateness", "3s", "--agent", str(mesh.socket())]
+def start(mesh: Mesh, name: str, *sinks: str, size: str = "2 seconds") -> None:
+    argv = [
+        "job",
+        "start",
+        name,
+        "--sql",
+        SQL.replace("2 seconds", size),
+        "--lateness",
+        "3s",
+        "--agent",
+        str(mesh.socket()),
+    ]
     assert main([*argv, *(word for sink in sinks for word in ("--sink", sink))]) == 0
 
 
@@ -256,3 +269,41 @@ def test_files_and_a_command_get_each_final_window(tmp_path: Path, monkeypatch: 
     assert (states["notify"].refusals, states["files"].refusals) == (1, 0)
     starts = [found["_elf"]["window"]["start"] for found in written]
     assert (starts, len(starts) >= 4) == (sorted(set(starts)), True)
+
+
+def test_a_webhook_that_never_answers_delays_no_other_sink_of_its_agent(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A lake and files beside it have all windows, far more than may be in flight; the webhook gets each when it answers."""
+    secret = tmp_path / "secret"
+    secret.write_text(SECRET)
+    secret.chmod(0o600)
+    files = tmp_path / "lines"
+    with closing(socket.create_server(("127.0.0.1", 0))) as hole:  # takes connections, and answers nothing
+        hook = Hook("127.0.0.1", hole.getsockname()[1], False, "/in", "shop", secret, None, True)
+        with Mesh(
+            tmp_path,
+            nodes=3,
+            seconds=3 * IN_FLIGHT_MAX,
+            lake=tmp_path / "lake",
+            hooks={"pager": hook},
+            others=[SinkSection("files", jsonl=files)],
+        ) as mesh:
+            start(mesh, "hits", "pager", "lake", "files", size="1 second")
+
+            def lines() -> list[dict[str, Any]]:
+                return [json.loads(line) for each in files.glob("*") for line in each.open()]
+
+            wait_until(lambda: len(lines()) > 1.5 * IN_FLIGHT_MAX, "files have too few windows")
+            wait_until(
+                lambda: len(ledger(tmp_path / "lake", "hits")) > 1.5 * IN_FLIGHT_MAX,
+                "the lake has too few windows",
+            )
+            assert mesh.sink is not None
+            states = {state.name: state for state in mesh.sink.delivering(0)}
+            assert (states["pager"].delivered, states["pager"].waiting) == (0, IN_FLIGHT_MAX)
+            assert states["files"].waiting <= 1
+            assert main(["mesh", "status", "--output", "table", "--agent", str(mesh.socket())]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    (late,) = [line.split() for line in shown if line.startswith("hits ") and " pager " in line]
+    assert int(late[3]) > IN_FLIGHT_MAX, "at the job's master"

@@ -132,8 +132,8 @@ def test_a_sink_that_loses_its_ledger_knows_what_its_lake_holds(mesh: Mesh, tmp_
 
     mesh.in_world(forget)
     restart(mesh, mesh.hosts[1])
-    mesh.wait_for(lambda: job in mesh.sink._ledgers)  # type: ignore[union-attr]
-    (again,) = mesh.sink._ledgers[job].values()  # type: ignore[union-attr]
+    mesh.wait_for(lambda: job in mesh.sink._stores["lake"]._ledgers)  # type: ignore[union-attr]
+    (again,) = mesh.sink._stores["lake"]._ledgers[job].values()  # type: ignore[union-attr]
     assert known <= again.entries.keys()
     check_exact(mesh, lake, len(known) + 3)
 

@@ -12,7 +12,7 @@ from elf.agent.node.job_seat import JobSeat
 from elf.agent.simulator.run import Run, simulate
 from elf.agent.simulator.scenario import scenario as s
 from elf.agent.simulator.world.places import Actor
-from elf.jobmaster.delivery.outbox import Outbox
+from elf.jobmaster.delivery.outbox import Outbox, Target
 from elf.jobmaster.directory.job_spec import AgentAdvert
 from elf.jobmaster.log.entries import Left
 from elf.jobmaster.log.job_state import JobState
@@ -170,10 +170,10 @@ def test_a_file_that_the_log_does_not_know_begins_with_the_oldest_retained_pane(
 
 
 def test_a_ledger_reported_to_an_earlier_ballot_is_not_taken() -> None:
-    box = Outbox(JOB, (3, A), [SINK], Parameters())
-    assert box.ledger_reported(SINK, LedgerReport(JOB, (1, A), 0, ())) is None
+    box = Outbox(JOB, (3, A), [Target("lake", SINK)], Parameters())
+    assert box.ledger_reported(SINK, LedgerReport(JOB, (1, A), 0, (), "lake")) is None
     assert not box.has_ledgers
-    assert box.ledger_reported(SINK, LedgerReport(JOB, (3, A), 0, ())) == ()
+    assert box.ledger_reported(SINK, LedgerReport(JOB, (3, A), 0, (), "lake")) == ()
 
 
 # Bounds.

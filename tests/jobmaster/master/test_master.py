@@ -12,7 +12,7 @@ from elf.srt.messages.effects import Send
 from elf.srt.messages.messages import CLOSED, FIRST, GAP, Commit, Goodbye, Hello, Position, Welcome
 from elf.srt.messages.partial import Part
 from elf.srt.messages.results import Put, PutReply
-from tests.rigs.master_rig import BALLOT, CHILD, PARAMETERS, SINK, T0, A, B, Rig, file, opened, spec_of
+from tests.rigs.master_rig import BALLOT, CHILD, LATE, PARAMETERS, SINK, T0, A, B, Rig, file, opened, spec_of
 from tests.rigs.mesh_lines import SECOND, part_of, plan_of
 
 C = b"\x03" * 16
@@ -339,13 +339,13 @@ def test_rule_8_what_was_published_before_a_rebuild_is_published_again_only_when
 
 def test_rule_8_a_sink_that_lacks_a_window_from_before_a_rebuild_gets_the_remaining_lines() -> None:
     """Seed 9000352: A has lost lines, so the window is never whole again. It waited forever, and so did retention."""
-    rig = Rig(sinks=[SINK])
+    spec, other = spec_of(plan_of(), sinks=("first", "second")), LATE
+    rig = Rig(spec, sinks=[SINK])
     rig.bundle({file(A): (0, 9, FIRST), file(B): (0, 9, FIRST)}, [(T0, 1, 1)] * 2, watermark=T0 + 60 * SECOND)
     rig.run(SECOND)
     held = rig.ledgers[SINK].entries[again_version(rig), T0]
-    other = b"other sink" + b"\0" * 6
     ledgers = {**rig.ledgers, other: Ledger(rig.spec.id)}
-    new = Rig(ballot=(2, b"N" * 16), sinks=[SINK, other], now=rig.now + SECOND, ledgers=ledgers)
+    new = Rig(spec, ballot=(2, b"N" * 16), sinks=[SINK, other], now=rig.now + SECOND, ledgers=ledgers)
     adverts = [(worker, AgentAdvert(worker.hex(), ("access",), 1, new.now)) for worker in (A, B, C)]
     new.do(new.master.adverts(adverts, new.now))
     spans = {file(A): (0, 0, FIRST | CLOSED | GAP), file(B): (0, 9, FIRST)}
@@ -363,7 +363,9 @@ def test_rule_8_a_sink_that_lacks_a_window_from_before_a_rebuild_gets_the_remain
     assert not new.windows()
     assert not new.master.publication.newest_finals(0, 1)
     # the next master does not publish it again, and retires it
-    after = Rig(state=new.state, ballot=(3, b"N" * 16), sinks=[SINK, other], now=new.now, ledgers=ledgers)
+    after = Rig(
+        spec, state=new.state, ballot=(3, b"N" * 16), sinks=[SINK, other], now=new.now, ledgers=ledgers
+    )
     after.run(2 * SECOND)
     assert not [entry for _, entry in after.log if isinstance(entry, Final)]
     later = T0 + 3000 * SECOND

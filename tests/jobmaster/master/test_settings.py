@@ -14,25 +14,14 @@ from elf.jobmaster.directory.settings import Settings, every, retained_from, set
 from elf.jobmaster.directory.versions import changed, history
 from elf.jobmaster.log.entries import Final
 from elf.jobmaster.log.schedule import AFTER_ALL, without_past
-from elf.jobmaster.master.master import Master
 from elf.srt.messages.messages import FIRST, Line, Micros
 from elf.srt.messages.results import Put
-from tests.rigs.master_rig import BALLOT, SINK, T0, A, Rig, file, spec_of
+from tests.rigs.master_rig import BALLOT, LATE, SINK, T0, A, Rig, file, spec_of, targets
 from tests.rigs.mesh_lines import SECOND, plan_of, version_of
 
-LATE = b"L" * 16
 QUERY, OTHER = plan_of("10 seconds"), plan_of("10 seconds", "WHERE status > 1")
-OLD = Settings(2 * SECOND, 600 * SECOND)
+OLD = Settings(2 * SECOND, 600 * SECOND, sinks=("first",))
 NEXT = (2, b"N" * 16)
-
-
-class Routed(Master):
-    """Its sinks are called `first` and `second`."""
-
-    def __init__(self, *about: Any, **more: Any) -> None:
-        nodes = {"first": SINK, "second": LATE}
-        super().__init__(*about, **more)
-        self.publication.settings._takers = lambda names: {nodes[name] for name in names}
 
 
 def job(**fields: Any) -> JobSpec:
@@ -116,12 +105,12 @@ def test_a_new_master_has_the_settings_of_each_window() -> None:
 
 
 def test_each_sink_gets_the_windows_of_its_own_settings_once() -> None:
-    rig = Rig(job(sinks=("first",)), kind=Routed, sinks=[SINK])
+    rig = Rig(job(sinks=("first",)), sinks=[SINK])
     read(rig, 0, 24, 5, 15, 24)
     take(rig, change(rig, sinks=("second",)))
     rig.ledgers[LATE] = type(rig.ledgers[SINK])(rig.spec.id)
     assert rig.master.publication.settings.sinks == ["first", "second"]
-    rig.do(rig.master.serve_sinks([SINK, LATE], rig.now, {LATE}))
+    rig.do(rig.master.serve_sinks(targets([SINK, LATE]), rig.now))
     rig.effects.clear()
     read(rig, 1, 60, 26, 35, 45)
     assert _starts(rig, SINK) == [0, 10, 20]

@@ -10,7 +10,6 @@ import pytest
 from msgspec.structs import replace
 
 from elf.agent.control.gathering import IDLE_US, Gathering, InMemory, OnDisk
-from elf.agent.host.sinks.lake_ledgers import step_all, wanted
 from elf.errors import PeerError
 from elf.jobmaster.delivery.chunks import (
     ChunkedWindow,
@@ -21,7 +20,7 @@ from elf.jobmaster.delivery.chunks import (
     whole,
 )
 from elf.jobmaster.delivery.ledger import Ledger
-from elf.jobmaster.delivery.outbox import Outbox
+from elf.jobmaster.delivery.outbox import Outbox, Target
 from elf.srt.codec.wire import decode, encode
 from elf.srt.messages.effects import Effect, Notice, Send
 from elf.srt.messages.messages import Ballot, Message
@@ -85,18 +84,19 @@ class Sink:
 
     def take(self, source: bytes, message: Any, now: int) -> list[Effect]:
         effects: list[Effect] = []
-        if isinstance(message, PutPart) and wanted(self.ledgers.values(), message):
+        ledger = self.ledgers[message.sink]
+        if isinstance(message, PutPart) and ledger.wants(message):
             made, reply = self.gathering.step(message, now)
             self.gathering.check()
             effects += [Send(source, reply)] if reply is not None else []
             if made is None:
                 return effects
             message = made
-        answers, lakes = step_all(self.ledgers, source, message, now)
+        answers = ledger.step(source, message, now)
         if isinstance(message, Put):
-            self.gathering.forget(JOB, message.version, message.start)
-        for lake in lakes:
-            self.lakes[lake][message.start] = whole(message)
+            self.gathering.forget(message)
+        for taken in ledger.take_accepted():
+            self.lakes[taken.sink][taken.start] = whole(taken)
         return effects + answers
 
 
@@ -117,7 +117,13 @@ class Scene:
 
     def serve(self) -> None:
         self.outbox = Outbox(
-            JOB, self.ballot, [SINK], self.parameters, self.again, with_open=False, name="hits"
+            JOB,
+            self.ballot,
+            [Target(lake, SINK) for lake in self.sink.lakes],
+            self.parameters,
+            self.again,
+            with_open=False,
+            name="hits",
         )
 
     def again(self, key: tuple[str, int], status: str) -> Put | None:
@@ -125,7 +131,7 @@ class Scene:
 
     def publish(self, start: int, n: int = 1, **made: int) -> Put:
         self.kept[start] = put(start, self.ballot, n, **made)
-        self.outbox.put(self.kept[start])
+        self.outbox.put(self.kept[start], self.outbox.names)
         return self.kept[start]
 
     def take_over(self) -> None:
@@ -184,8 +190,9 @@ class Scene:
 
 
 def same(stored: Put, made: Put) -> bool:
-    """Whether two windows are equal except for rows, which no lake stores."""
-    return encode(whole(replace(stored, rows=()))) == encode(whole(replace(made, rows=())))
+    """Whether two windows are equal except for rows, which no lake stores, and the sinks."""
+    stored, made = (replace(each, rows=(), sinks=()) for each in (stored, made))
+    return encode(whole(stored)) == encode(whole(made))
 
 
 @pytest.mark.parametrize("loss", [0.0, 0.1, 0.3])
@@ -388,12 +395,12 @@ def test_one_more_lake_at_a_sink_gets_the_windows_it_lacks() -> None:
     scene.until_held()
     sink.ledgers["second"], sink.lakes["second"] = Ledger(JOB, b"second"), {}
     answers = list(sink.lakes["first"])
-    scene.outbox.serve([SINK], {SINK})
-    assert scene.outbox.ledgers() == []
+    scene.outbox.serve([Target("first", SINK), Target("second", SINK)])
+    assert len(scene.outbox.ledgers()) == 1, "the first one's is known"
     scene.run(SECOND)
-    assert scene.outbox.ledgers() == [{}], "nothing is held by both"
+    assert scene.outbox.ledgers() == [{}, {}], "as they were at their first report"
     for each in made:
-        scene.outbox.put(each)
+        scene.outbox.put(each, ["second"])
     scene.until_held()
     assert sorted(sink.lakes["second"]) == sorted(answers) == [0, 10]
     assert all(same(sink.lakes["second"][each.start], each) for each in made)

@@ -1,4 +1,4 @@
-"""How the rules of trials, and of the row `other`, are broken, for `tests/rigs/canaries/rules.py`."""
+"""How the rules of trials, of sinks, and of the row `other`, are broken, for `tests/rigs/canaries/rules.py`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from elf.agent.node.term import Term
 from elf.cbt import other
 from elf.cbt._kernel import make_rows, merge, take
 from elf.cbt.rows import Rows
+from elf.jobmaster.delivery.outbox import IN_FLIGHT_MAX, Outbox, _Sink, _Waiting
 from elf.jobmaster.directory.job_items import JobItems
 from elf.jobmaster.directory.job_spec import AgentAdvert, JobSpec, decode_agent
 from elf.jobmaster.directory.limits import Limits
@@ -46,6 +47,15 @@ def of_all_names(self: JobItems, spec: JobSpec) -> list[tuple[NodeId, AgentAdver
 
 def of_the_newest(self: WindowSettings, key: WindowKey) -> Settings:
     return self.newest
+
+
+def one_after_another(self: Outbox, sink: _Sink) -> list[tuple[WindowKey, _Waiting]]:
+    node, before = sink.target.node, set[WindowKey]()
+    for each in self._sinks.values():
+        if each is sink:
+            break
+        before |= each.waiting.keys() if each.target.node == node else set()
+    return [each for each in sink.waiting.items() if each[0] not in before][:IN_FLIGHT_MAX]
 
 
 def endless(self: Term, until_us: int) -> None:

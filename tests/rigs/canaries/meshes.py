@@ -167,6 +167,14 @@ def sinks(seed: int) -> s.Scenario:
     return mesh(seed, faults)
 
 
+def beside(seed: int) -> s.Scenario:
+    """Two sinks of one node, of which one is away for good, while the master dies."""
+    rng = Random(seed)
+    away = s.SinkCrash(at_us=rng.randint(s.CALM_US, 6 * SECOND), until_us=1_000 * SECOND, sink=seed % 2)
+    faults: list[s.AnyFault] = [away, s.Crash(at_us=8 * SECOND, until_us=TROUBLE_US, target="master")]
+    return msgspec.structs.replace(mesh(seed, faults), sinks=2, beside=True)
+
+
 def silent(seed: int) -> s.Scenario:
     """A seed host is cut off before the job begins, and stays so for a while."""
     rng = Random(seed)

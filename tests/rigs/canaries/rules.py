@@ -362,6 +362,12 @@ CANARIES = (
         *(meshes.sinks, range(1, 2)),
     ),
     Canary(
+        "Alone: a sink gets its windows whatever another one of its node takes",
+        "a node's windows are sent to one sink after another",
+        *(Outbox, "_next", jobs.one_after_another),
+        *(meshes.beside, range(1)),
+    ),
+    Canary(
         "Final: a revision has one status at all masters",
         "a window that is sent again is sent as final",
         *(Published, "status", property(always("final"))),

@@ -1,0 +1,27 @@
+"""What waits at this agent for the sinks of the jobs of which it is the master."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from elf.agent.node.job_seat import JobSeat
+from elf.srt.messages.reports import LAGS_MAX, SinkLag
+
+
+def lags_of(seats: Iterable[JobSeat], now: int) -> tuple[SinkLag, ...]:
+    """Those for which windows wait, the longest wait first. O(windows that wait)."""
+    found = [
+        SinkLag(
+            seat.job,
+            lag.target.name,
+            lag.waiting,
+            max(0, now - lag.since) if lag.since is not None else 0,
+            lag.delivered,
+            lag.lost,
+        )
+        for seat in seats
+        if seat.master is not None
+        for lag in seat.master.outbox.lags
+        if lag.waiting or lag.lost
+    ]
+    return tuple(sorted(found, key=lambda lag: -lag.oldest_us)[:LAGS_MAX])
