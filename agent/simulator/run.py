@@ -14,6 +14,7 @@ import msgspec
 
 from elf.agent.node.mesh_node import MeshNode
 from elf.agent.simulator.bugs import Bugs
+from elf.agent.simulator.checks.alerting import AlertSinks
 from elf.agent.simulator.checks.invariants import where
 from elf.agent.simulator.checks.oracle import Log, Stretch, Violation, check_schedule
 from elf.agent.simulator.checks.promises import Promises
@@ -97,6 +98,8 @@ class Run(Mesh):
         self.doubles = Doubles(self)
         self.make_jobs()
         self.oracle.gone |= set(scenario.older)
+        self.alert_sinks = AlertSinks()
+        self.world.take_alert = self.alert_sinks.take
         self.bugs = Bugs(self)
         jobs = [spec.id for spec in self.specs]
         self.readers = Readers(self.world, self.hosts, jobs, scenario.readers)
@@ -165,6 +168,10 @@ class Run(Mesh):
             for sink in self.sinks:
                 wrong = self.oracle.unfinished(log, self.world.now_us, sink)
                 if wrong:
+                    return wrong
+            if spec.alerts:
+                about = self._state(spec), self.oracle, self.sinks, EPOCH_US + self.world.now_us
+                if wrong := self.alert_sinks.problem(spec, *about):
                     return wrong
         return self.operators.unrest()
 

@@ -82,6 +82,8 @@ class World(Places):
         self.inspect: Callable[[Actor], None] | None = None
         self.delivered = 0
         self._sink_names: dict[str, NodeId] = {}
+        self.take_alert: Callable[[NodeId, AlertPut], Message | None] = lambda sink, put: None
+        """Takes alerts for a sink, and answers."""
         self._budget = Budget(MEMORY_BYTES)
         self._rows: dict[str, RowMaker] = {}
         self._push = self.calendar.add
@@ -346,6 +348,12 @@ class World(Places):
         if ledgers is None or to in self.sinks_away:
             return
         source, message = letter
+        if isinstance(message, AlertPut):
+            reply = self.take_alert(to, message)
+            if reply is not None:
+                where = self.admissions.where(to, source) if source in self.twinned else b""
+                self._transmit(to, source, reply, where)
+            return
         job: JobId = message.job  # type: ignore[attr-defined]
         ledger = ledgers.get(job)
         if ledger is None:
