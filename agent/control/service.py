@@ -11,6 +11,7 @@ from typing import Any
 
 from elf.agent.config.names import unknown_job
 from elf.agent.control import protocol as w
+from elf.agent.control.alerting import NO_ANSWER, alert_list, test_of
 from elf.agent.control.audit import AuditList, Request, lines_of
 from elf.agent.control.changing import ANSWERS_US, CONFIRMS_US, NewLines, Submission, in_force, refusal
 from elf.agent.control.columns import held_columns, held_lateness_us
@@ -59,7 +60,14 @@ from elf.srt.messages.messages import (
     node_of,
 )
 from elf.srt.messages.patterns import is_named
-from elf.srt.messages.reports import EstimateReport, EstimateRequest, StatusReport, StatusRequest
+from elf.srt.messages.reports import (
+    AlertTest,
+    AlertTestReport,
+    EstimateReport,
+    EstimateRequest,
+    StatusReport,
+    StatusRequest,
+)
 
 NAMES_MAX = 1_000
 SAMPLE_MAX = 5
@@ -129,6 +137,10 @@ class ControlService:
             yield w.Audit(tuple(lines_of(self._directory, names)))
         elif isinstance(request, w.JobEstimate):
             yield await self._estimates(request.plan)
+        elif isinstance(request, w.AlertTestRequest):
+            yield await self._alert_test(request)
+        elif isinstance(request, w.AlertList):
+            yield alert_list(self.jobs(), await self._health())
         elif isinstance(request, w.MeshLeave):
             yield await self._leave()
         else:
@@ -434,6 +446,20 @@ class ControlService:
         await self._ask_all(number, survey)
         return w.Estimates(tuple(estimates_of(adverts, survey)), len(nodes))
 
+    async def _alert_test(self, request: w.AlertTestRequest) -> w.AlertTested:
+        """Raises UsageError for an unknown alert, or one without a sink."""
+        spec, sinks = test_of(self.jobs(), request.alert, request.job)
+        problems = {}
+        for sink in sinks:
+            nodes = sorted(node for node, each in self.adverts() if sink in each.sinks and not each.until_us)
+            number = next(self._numbers)
+            ask = AlertTest(number, spec.id, request.alert, sink)
+            survey: Survey[AlertTestReport] = Survey(ask, nodes[:1], 1)
+            await self._ask_all(number, survey)
+            found = [report.problem for report, _, _ in survey.answers.values()]
+            problems[sink] = found[0] if found else NO_ANSWER if nodes else "no agent serves it"
+        return w.AlertTested(spec.name, problems)
+
     async def _tree(self, name: str) -> w.TreeNode:
         await self._wait_for_job(name)
         spec = self._spec(name)
@@ -471,6 +497,9 @@ class ControlService:
     def _receive(self, source: NodeId, message: Message) -> None:
         if isinstance(message, EstimateRequest):
             self._host.estimates.take(source, message)
+            return
+        if isinstance(message, AlertTest):
+            self._host.test_alert(source, message)
             return
         exchange = self._exchanges.get(message.number)  # type: ignore[attr-defined]
         if exchange is not None:

@@ -104,7 +104,7 @@ class Run(Mesh):
         jobs = [spec.id for spec in self.specs]
         self.readers = Readers(self.world, self.hosts, jobs, scenario.readers)
         self.operators = Operators(self)
-        self.bugs.check_entry = self.operators.check_entry
+        self.bugs.check_entry = self._check_entry
         self.faults = Faults(self, self.doubles, self.bugs, self.readers, self._change, self._revoke)
         self.world.node_observers.append(self._listen)
         self.world.observers += [self._observe, Promises(self.world).observe, self.readers.observe]
@@ -269,6 +269,10 @@ class Run(Mesh):
         return master.state
 
     # Observing.
+
+    def _check_entry(self, state: JobState, entry: Any) -> None:
+        self.operators.check_entry(state, entry)
+        self.alert_sinks.check_entry(state, entry)
 
     def _listen(self, actor: Actor, node: MeshNode) -> None:
         """Bring the node's messages for operators and readers to them."""

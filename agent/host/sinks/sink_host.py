@@ -24,7 +24,7 @@ from __future__ import annotations
 import asyncio
 import time
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Protocol
@@ -52,7 +52,7 @@ from elf.sinks.lake.parquet import ParquetSink, WriterDied, WriterProcess, cause
 from elf.srt.messages.effects import Effect, Send, Write
 from elf.srt.messages.ids import JobId, NodeId
 from elf.srt.messages.messages import Message
-from elf.srt.messages.reports import Failing, SinkState
+from elf.srt.messages.reports import PROBLEM_CHARS_MAX, AlertTest, AlertTestReport, Failing, SinkState
 from elf.srt.messages.results import WITHDRAWN, AlertPut, AlertReply, LedgerRequest, Put, PutPart
 
 GATHER_S = 0.25
@@ -121,6 +121,7 @@ class SinkHost:
         """Whether writes to a lake fail at present, and why."""
         self.stored = 0
         """Windows stored since the start."""
+        self._test: asyncio.Task[None] | None = None
         self._vacancies: dict[JobId, Vacancy] = {}  # jobs whose windows could not be stored
         # Jobs whose ledgers start again, and the epoch that they served.
         self._reset_ledgers: dict[JobId, int] = {}
@@ -175,6 +176,17 @@ class SinkHost:
         if item is not None:
             self.alerts.take(source, put, decode_job(item))
 
+    def test_alert(self, source: NodeId, test: AlertTest) -> None:
+        """Send a test notification to a sink here, and report; while one is under way no other begins."""
+        item = self._host.node.directory.get("job", test.job)
+        if item is None or (self._test is not None and not self._test.done()):
+            return
+        work = self.alerts.test(decode_job(item), test)
+        self._test = asyncio.get_running_loop().create_task(self._tested(source, test.number, work))
+
+    async def _tested(self, source: NodeId, number: int, work: Coroutine[Any, Any, str]) -> None:
+        self._answer(Send(source, AlertTestReport(number, (await work)[:PROBLEM_CHARS_MAX])))
+
     def _alert_told(self, source: NodeId, reply: AlertReply) -> None:
         """A sink has delivered changes of alerts: answer the master, after the effects of this message."""
         asyncio.get_running_loop().call_soon(self._answer, Send(source, reply))
@@ -216,6 +228,9 @@ class SinkHost:
         if self._work is not None:
             self._work.cancel()
             await asyncio.gather(self._work, return_exceptions=True)
+        if self._test is not None:
+            self._test.cancel()
+            await asyncio.gather(self._test, return_exceptions=True)
         await self._outlets.close()
         await self.alerts.close()
         await asyncio.get_running_loop().run_in_executor(None, self._thread.shutdown)

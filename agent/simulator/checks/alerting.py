@@ -1,23 +1,26 @@
 """What sinks hear of alerts, and whether the states of alerts are those of one pass over all lines.
 
 Checked when the mesh is at rest:
-1. *exactly once in the log*: what fires and is resolved, in the serving master's log, is what one pass finds, window by window;
+1. *exactly once in the log*: no two entries of a log have one change of a state, and what fires and is resolved in the serving
+   master's log is what one pass finds, window by window;
 2. *none lost*: every sink has heard each of these, under the same id, and no instance fires twice without being resolved between.
 
-Sinks keep their cursors through everything; a sink that is away loses messages. The model assumes that no window was final without an
-agent, so these scenarios have a `hold_us_max` longer than their faults.
+Sinks keep their cursors through everything; a sink that is away loses messages. The model assumes that no window was final
+without an agent, so these scenarios have a `hold_us_max` longer than their faults.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 import numpy as np
 
-from elf.agent.simulator.checks.oracle import Oracle
+from elf.agent.simulator.checks.oracle import Oracle, Violation
 from elf.jobmaster.alerts.book import Told, identifier
 from elf.jobmaster.directory.job_spec import JobSpec
+from elf.jobmaster.log.entries import Judged
 from elf.jobmaster.log.job_state import JobState
 from elf.srt.messages.ids import JobId, NodeId
 from elf.srt.messages.messages import NO_BALLOT, Ballot, Micros
@@ -34,7 +37,20 @@ class AlertSinks:
     def __init__(self) -> None:
         self.heard: dict[tuple[NodeId, JobId], dict[str, Change]] = {}
         self.repeated = 0
+        self._logged: dict[tuple[JobId, Ballot], dict[str, int]] = {}
         self._cursors: dict[tuple[NodeId, JobId], tuple[Ballot, int]] = {}
+
+    def check_entry(self, state: JobState, entry: Any) -> None:
+        """A state is about to apply a committed entry. Raises Violation for a change that the log has at another index too."""
+        if not isinstance(entry, Judged):
+            return
+        logged = self._logged.setdefault((state.job, state.ballot), {})
+        for change in entry.judgement.changes:
+            name, index = identifier(state.job, change), state.index + 1
+            if logged.setdefault(name, index) != index:
+                raise Violation(
+                    f"alerts of {state.name}: entries {logged[name]} and {index} of its log have the same change"
+                )
 
     def take(self, sink: NodeId, put: AlertPut) -> AlertReply | None:
         """As a node that serves the sink does."""

@@ -35,7 +35,7 @@ from elf.srt.messages.effects import Effect, Notice, Read, Recall, Send, Write
 from elf.srt.messages.ids import JobId, NodeId, node_id
 from elf.srt.messages.messages import Contact, Item, Line, Message
 from elf.srt.messages.parameters import Parameters
-from elf.srt.messages.results import NO_ROWS, Put
+from elf.srt.messages.results import NO_ROWS, AlertPut, Put
 from elf.srt.overlay.routing import warm_tables
 
 LIFE = ("node", b"")

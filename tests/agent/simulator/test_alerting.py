@@ -9,14 +9,14 @@ from msgspec.structs import replace
 
 from elf.agent.simulator.run import Run, simulate
 from elf.agent.simulator.scenario.scenario import SECOND, Scenario
-from elf.jobmaster.master.alerting import Alerting
-from elf.jobmaster.master.window_rule import Coverage, Progress
+from elf.jobmaster.alerts.book import EMPTY
+from elf.jobmaster.log.job_state import JobState, StateSnapshot
 from tests.rigs.canaries import meshes
 
 
 def with_alert(scenario: Scenario, for_s: int = 0) -> Scenario:
     """Its job has an alert that often changes its state; no window is final without an agent."""
-    job = replace(scenario.jobs[0], alert=25, alert_for_us=for_s * SECOND)
+    job = replace(scenario.jobs[0], alert=22, alert_for_us=for_s * SECOND)
     parameters = replace(scenario.parameters, hold_us_max=60 * SECOND)
     return replace(scenario, jobs=(job,), parameters=parameters, sinks=2)
 
@@ -42,10 +42,13 @@ def test_states_are_in_the_log_exactly_once(mesh: Callable[[int], Scenario], see
 
 
 @pytest.mark.slow
-def test_time_without_lines_before_all_agents_have_passed_it_would_resolve(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A canary: without the rule an agent that is cut off lets alerts resolve, or keeps them from firing."""
-    monkeypatch.setattr(Progress, "of_final", lambda self, start, end: Coverage(1, 1))
-    monkeypatch.setattr(Alerting, "_end", lambda self, key: key[1] + self._state.shape(key[0]).size_us)
-    assert any(run_of(with_alert(meshes.takeovers(seed)))[0] for seed in range(3))
+def test_a_state_without_its_alerts_would_repeat_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A canary: a master whose state came from another node judges all windows again."""
+    restore = JobState.restore
+
+    def forgetful(self: JobState, snapshot: StateSnapshot) -> None:
+        restore(self, replace(snapshot, alerts=EMPTY))
+
+    monkeypatch.setattr(JobState, "restore", forgetful)
+    violations = (run_of(with_alert(meshes.in_pieces(seed)))[0] for seed in range(4))
+    assert any("the same change" in each for each in violations)
