@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -10,8 +10,8 @@ from elf.agent.control import protocol as w
 from elf.agent.control.survey import Survey
 from elf.errors import UsageError
 from elf.jobmaster.alerts.book import Transition, labels_of
-from elf.jobmaster.directory.job_spec import JobSpec
-from elf.srt.messages.ids import JobId
+from elf.jobmaster.directory.job_spec import AgentAdvert, JobSpec
+from elf.srt.messages.ids import JobId, NodeId
 from elf.srt.messages.reports import StatusReport
 
 _decoder = msgspec.msgpack.Decoder(Transition)
@@ -72,3 +72,20 @@ def test_of(jobs: Iterable[JobSpec], name: str, job: str) -> tuple[JobSpec, tupl
             f'alert {name} of job {spec.name} goes to no sink; name one with sinks = ["…"] in its job file'
         )
     return spec, sinks
+
+
+Ask = Callable[[NodeId, JobId, str, str], Awaitable[str | None]]
+"""(node, job, alert, sink) -> the node's answer to a test; None without one."""
+
+
+async def alert_tested(
+    request: w.AlertTestRequest, jobs: Iterable[JobSpec], adverts: Mapping[NodeId, AgentAdvert], ask: Ask
+) -> w.AlertTested:
+    """Have each sink of an alert tested by an agent that serves it. Raises UsageError."""
+    spec, sinks = test_of(jobs, request.alert, request.job)
+    problems = {}
+    for sink in sinks:
+        nodes = sorted(node for node, each in adverts.items() if sink in each.sinks and not each.until_us)
+        problem = await ask(nodes[0], spec.id, request.alert, sink) if nodes else "no agent serves it"
+        problems[sink] = NO_ANSWER if problem is None else problem
+    return w.AlertTested(spec.name, problems)

@@ -11,7 +11,7 @@ from typing import Any
 
 from elf.agent.config.names import unknown_job
 from elf.agent.control import protocol as w
-from elf.agent.control.alerting import NO_ANSWER, alert_list, test_of
+from elf.agent.control.alerting import alert_list, alert_tested
 from elf.agent.control.audit import AuditList, Request, lines_of
 from elf.agent.control.changing import ANSWERS_US, CONFIRMS_US, NewLines, Submission, in_force, refusal
 from elf.agent.control.columns import held_columns, held_lateness_us
@@ -19,7 +19,7 @@ from elf.agent.control.fleet import held_features, unable_in
 from elf.agent.control.follow import Watcher
 from elf.agent.control.gathering import InMemory, PartStore
 from elf.agent.control.ports import Asking, Host
-from elf.agent.control.revoked_jobs import revoked_agents, revoked_text
+from elf.agent.control.revoked_jobs import left_agents, revoked_text
 from elf.agent.control.status import (
     LATE,
     MEMBERS_MAX,
@@ -72,8 +72,6 @@ from elf.srt.messages.reports import (
 NAMES_MAX = 1_000
 SAMPLE_MAX = 5
 """Agents that one estimate asks."""
-LEFT_MAX = 100
-"""Agents that have left, in one answer: more than leave within a window of most jobs."""
 MASTER_US_MAX = 5_000_000
 """Time within which a job whose master died has another one."""
 RUMOR_S = 1.5
@@ -138,7 +136,7 @@ class ControlService:
         elif isinstance(request, w.JobEstimate):
             yield await self._estimates(request.plan)
         elif isinstance(request, w.AlertTestRequest):
-            yield await self._alert_test(request)
+            yield await alert_tested(request, self.jobs(), dict(self.adverts()), self._ask_test)
         elif isinstance(request, w.AlertList):
             yield alert_list(self.jobs(), await self._health())
         elif isinstance(request, w.MeshLeave):
@@ -175,22 +173,13 @@ class ControlService:
             held.schedule(),
             next_spec_number(held.ballot(), decode_job(item).number if item is not None else 0),
             held.lost(),
-            self._left(decode_job(item).source) if item is not None else (),
+            left_agents(dict(self.adverts()), self._directory, decode_job(item).source)
+            if item is not None
+            else (),
             dict(Counter(source for advert in taking for source in set(advert.sources))),
             over.text if item is not None and (over := held.over(decode_job(item))) is not None else "",
             revoked_text(self._directory, item, self._host.clock_us()) if item is not None else "",
         )
-
-    def _left(self, source: str) -> tuple[tuple[str, int], ...]:
-        """Agents of a source that have left for good, and those whose keys were revoked, of whatever source; and when. The last
-        ones first. O(agents)."""
-        left = [
-            (each.name, each.until_us)
-            for _, each in self.adverts()
-            if each.until_us and source in each.sources
-        ]
-        left += revoked_agents(self._directory)
-        return tuple(sorted(left, key=lambda each: each[1], reverse=True)[:LEFT_MAX])
 
     def _put_job(self, item: Item) -> w.Done:
         """Raises UsageError for an item that is no job or is not signed as required; ElfError if a newer one came first."""
@@ -446,19 +435,11 @@ class ControlService:
         await self._ask_all(number, survey)
         return w.Estimates(tuple(estimates_of(adverts, survey)), len(nodes))
 
-    async def _alert_test(self, request: w.AlertTestRequest) -> w.AlertTested:
-        """Raises UsageError for an unknown alert, or one without a sink."""
-        spec, sinks = test_of(self.jobs(), request.alert, request.job)
-        problems = {}
-        for sink in sinks:
-            nodes = sorted(node for node, each in self.adverts() if sink in each.sinks and not each.until_us)
-            number = next(self._numbers)
-            ask = AlertTest(number, spec.id, request.alert, sink)
-            survey: Survey[AlertTestReport] = Survey(ask, nodes[:1], 1)
-            await self._ask_all(number, survey)
-            found = [report.problem for report, _, _ in survey.answers.values()]
-            problems[sink] = found[0] if found else NO_ANSWER if nodes else "no agent serves it"
-        return w.AlertTested(spec.name, problems)
+    async def _ask_test(self, node: NodeId, job: JobId, alert: str, sink: str) -> str | None:
+        number = next(self._numbers)
+        survey: Survey[AlertTestReport] = Survey(AlertTest(number, job, alert, sink), [node], 1)
+        await self._ask_all(number, survey)
+        return next((report.problem for report, _, _ in survey.answers.values()), None)
 
     async def _tree(self, name: str) -> w.TreeNode:
         await self._wait_for_job(name)

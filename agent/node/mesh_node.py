@@ -59,14 +59,7 @@ from elf.srt.messages.events import Cut
 from elf.srt.messages.ids import JobId, NodeId
 from elf.srt.messages.messages import Contact, Item, Message, Routed
 from elf.srt.messages.parameters import Parameters
-from elf.srt.messages.reports import (
-    AlertTest,
-    AlertTestReport,
-    EstimateReport,
-    EstimateRequest,
-    StatusReport,
-    StatusRequest,
-)
+from elf.srt.messages.reports import FOR_CONTROL, StatusReport, StatusRequest
 from elf.srt.messages.signers import Signers
 from elf.srt.overlay.overlay import Overlay
 
@@ -81,15 +74,7 @@ ASKED_MAX = 3
 _OVERLAY = (m.Ping, m.Pong, m.ProbeFor, m.LeavesRequest, m.LeavesReport, m.JoinMesh, m.JoinReply)
 _GOSSIP = (m.GossipDigest, m.GossipItems)
 _FOR_SINKS = (r.Put, r.PutPart, r.LedgerRequest, r.AlertPut)
-_REPORTS = (
-    StatusReport,
-    EstimateReport,
-    EstimateRequest,
-    AlertTest,
-    AlertTestReport,
-    m.TreeReport,
-    c.ChangeReport,
-)
+_REPORTS = (*FOR_CONTROL, m.TreeReport, c.ChangeReport)
 _FOR_OPERATORS = (*_REPORTS, r.Shown, r.ShownPart, r.WatchReply)
 """Answers to an operator at this host, and requests for estimates of its log."""
 
@@ -393,8 +378,8 @@ class MeshNode(SeatedNode):
     def status(self, number: int, now: int) -> StatusReport:
         """This node's status. O(jobs)."""
         ended = self._neighbours.ended
-        report = roles_of(self.seats.values(), number, now, self.failing(now), ended)
-        return self.describe(with_alerts(report, self.seats.values()))
+        seats = self.seats.values()
+        return self.describe(with_alerts(roles_of(seats, number, now, self.failing(now), ended), seats))
 
     def _frame(self, source: NodeId, frame: m.Frame, now: int, out: list[Outer]) -> None:
         link = self.links.get(source) or self._link(source, now)

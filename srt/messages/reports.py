@@ -146,3 +146,7 @@ class EstimateReport(Message, frozen=True, array_like=True, gc=False):
     groups: Count = 0
     sent_bytes: Count = 0
     problem: Annotated[str, Meta(max_length=PROBLEM_CHARS_MAX)] = ""
+
+
+FOR_CONTROL = (StatusReport, EstimateReport, EstimateRequest, AlertTest, AlertTestReport)
+"""Messages that a node's control service takes."""
