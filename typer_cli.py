@@ -20,6 +20,7 @@ import typer.main
 from elf.agent.commands import agent_line
 from elf.agent.commands.agent_line import CONFIG, CONFIG_VARIABLE
 from elf.agent.commands.exits import ended
+from elf.agent.commands.jobs.alerts_app import alerts_app
 from elf.agent.commands.jobs.app import Agent, ListOutput, Params, TableOrJson, TextOrJson, job_app
 from elf.agent.commands.lake.app import lake_app
 from elf.agent.commands.plain_types import use_plain_types
@@ -40,6 +41,7 @@ app.add_typer(agent_app, name="agent")
 mesh_app = typer.Typer(help="The mesh, as the agent on this host sees it.", no_args_is_help=True)
 app.add_typer(mesh_app, name="mesh")
 app.add_typer(job_app, name="job")
+app.add_typer(alerts_app, name="alerts")
 app.add_typer(lake_app, name="lake")
 keys_app = typer.Typer(
     help="Keys of a mesh: make its authority, issue, renew, revoke, show.", no_args_is_help=True

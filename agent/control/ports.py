@@ -10,7 +10,7 @@ from elf.agent.node.mesh_node import MeshNode
 from elf.srt.messages.effects import Effect
 from elf.srt.messages.ids import NodeId
 from elf.srt.messages.messages import Item
-from elf.srt.messages.reports import EstimateRequest, StatusReport
+from elf.srt.messages.reports import AlertTest, EstimateRequest, StatusReport
 from elf.srt.security.certificates import TrustError
 
 
@@ -33,6 +33,9 @@ class Host(Protocol):
 
     @property
     def estimates(self) -> Estimating: ...
+
+    def test_alert(self, source: NodeId, test: AlertTest) -> None:
+        """Another agent asks for a test of a sink here."""
 
     def refusal(self, item: Item) -> TrustError | None:
         """Why this agent does not accept the signature of an item; None: it does."""

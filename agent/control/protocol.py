@@ -82,6 +82,17 @@ class MeshLeave(Request, frozen=True, tag=True):
     """This agent leaves for good. Answer: `Done` once the mesh has all its lines; then the agent ends."""
 
 
+class AlertList(Request, frozen=True, tag=True):
+    """All alerts. Answer: `Alerts`."""
+
+
+class AlertTestRequest(Request, frozen=True, tag=True):
+    """Send a test notification of that alert to its sinks. job: "" for the only one that has it. Answer: `AlertTested`."""
+
+    alert: Name
+    job: str = ""
+
+
 class MeshTree(Request, frozen=True, tag=True):
     """A job's tree from its master down. Answer: `Tree`."""
 
@@ -257,6 +268,37 @@ class Published(Answer, frozen=True, tag=True):
     more: bool = False
 
 
+class AlertLine(msgspec.Struct, frozen=True):
+    """An instance of an alert; or an alert without one, which is "inactive". when: its condition. since_us: since when it holds;
+    at_us: when it became what it is; 0: never."""
+
+    job: str
+    alert: str
+    state: str
+    when: str
+    for_us: int
+    sinks: tuple[str, ...]
+    since_us: int = 0
+    at_us: int = 0
+    keys: dict[str, str] = {}
+    labels: dict[str, str] = {}
+    text: str = ""
+
+
+class Alerts(Answer, frozen=True, tag=True):
+    """left_out: job -> how many instances are not listed, or had no room."""
+
+    alerts: tuple[AlertLine, ...]
+    left_out: dict[str, int]
+
+
+class AlertTested(Answer, frozen=True, tag=True):
+    """problems: of each sink; "" if it has the notification."""
+
+    job: str
+    problems: dict[str, str]
+
+
 class TreeNode(msgspec.Struct, frozen=True):
     """An agent in a job's tree. silent: it did not answer, so its children are unknown."""
 
@@ -418,8 +460,10 @@ AnyRequest = (
     | MeshAudit
     | MeshLeave
     | JobEstimate
+    | AlertList
+    | AlertTestRequest
 )
-Reading = JobGet | JobList | JobWatch | MeshStatus | MeshTree | MeshAudit
+Reading = JobGet | JobList | JobWatch | AlertList | MeshStatus | MeshTree | MeshAudit
 """Requests that change nothing and cost little."""
 AnyAnswer = (
     Done
@@ -436,6 +480,8 @@ AnyAnswer = (
     | Status
     | Audit
     | Estimates
+    | Alerts
+    | AlertTested
 )
 
 _encoder = msgspec.msgpack.Encoder()

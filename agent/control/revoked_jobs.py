@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from elf.agent.node.revoked import newest_former
 from elf.errors import PeerError
 from elf.jobmaster.directory.directory import Directory
-from elf.jobmaster.directory.job_spec import JobSpec, decode_job
+from elf.jobmaster.directory.job_spec import AgentAdvert, JobSpec, decode_job
 from elf.jobmaster.values.conversion import timestamp_text
+from elf.srt.messages.ids import NodeId
 from elf.srt.messages.messages import Item, Micros
 from elf.srt.messages.parameters import SECOND
 from elf.srt.messages.revocation import Revocation, revoked_agent
@@ -50,3 +53,19 @@ def _revoked_name(directory: Directory, item: Item) -> str:
         return parse(revocation.body, Revocation).name if revocation is not None else "an operator"
     except PeerError:
         return "an operator"
+
+
+LEFT_MAX = 100
+"""Agents that have left, in one answer: more than leave within a window of most jobs."""
+
+
+def left_agents(
+    adverts: Mapping[NodeId, AgentAdvert], directory: Directory, source: str
+) -> tuple[tuple[str, int], ...]:
+    """Agents of a source that have left for good, and those whose keys were revoked, of whatever source; and when. The last
+    ones first. O(agents)."""
+    left = [
+        (each.name, each.until_us) for each in adverts.values() if each.until_us and source in each.sources
+    ]
+    left += revoked_agents(directory)
+    return tuple(sorted(left, key=lambda each: each[1], reverse=True)[:LEFT_MAX])

@@ -11,6 +11,7 @@ from typing import Any
 
 from elf.agent.config.names import unknown_job
 from elf.agent.control import protocol as w
+from elf.agent.control.alerting import alert_list, alert_tested
 from elf.agent.control.audit import AuditList, Request, lines_of
 from elf.agent.control.changing import ANSWERS_US, CONFIRMS_US, NewLines, Submission, in_force, refusal
 from elf.agent.control.columns import held_columns, held_lateness_us
@@ -18,7 +19,7 @@ from elf.agent.control.fleet import held_features, unable_in
 from elf.agent.control.follow import Watcher
 from elf.agent.control.gathering import InMemory, PartStore
 from elf.agent.control.ports import Asking, Host
-from elf.agent.control.revoked_jobs import revoked_agents, revoked_text
+from elf.agent.control.revoked_jobs import left_agents, revoked_text
 from elf.agent.control.status import (
     LATE,
     MEMBERS_MAX,
@@ -59,13 +60,18 @@ from elf.srt.messages.messages import (
     node_of,
 )
 from elf.srt.messages.patterns import is_named
-from elf.srt.messages.reports import EstimateReport, EstimateRequest, StatusReport, StatusRequest
+from elf.srt.messages.reports import (
+    AlertTest,
+    AlertTestReport,
+    EstimateReport,
+    EstimateRequest,
+    StatusReport,
+    StatusRequest,
+)
 
 NAMES_MAX = 1_000
 SAMPLE_MAX = 5
 """Agents that one estimate asks."""
-LEFT_MAX = 100
-"""Agents that have left, in one answer: more than leave within a window of most jobs."""
 MASTER_US_MAX = 5_000_000
 """Time within which a job whose master died has another one."""
 RUMOR_S = 1.5
@@ -129,6 +135,10 @@ class ControlService:
             yield w.Audit(tuple(lines_of(self._directory, names)))
         elif isinstance(request, w.JobEstimate):
             yield await self._estimates(request.plan)
+        elif isinstance(request, w.AlertTestRequest):
+            yield await alert_tested(request, self.jobs(), dict(self.adverts()), self._ask_test)
+        elif isinstance(request, w.AlertList):
+            yield alert_list(self.jobs(), await self._health())
         elif isinstance(request, w.MeshLeave):
             yield await self._leave()
         else:
@@ -163,22 +173,13 @@ class ControlService:
             held.schedule(),
             next_spec_number(held.ballot(), decode_job(item).number if item is not None else 0),
             held.lost(),
-            self._left(decode_job(item).source) if item is not None else (),
+            left_agents(dict(self.adverts()), self._directory, decode_job(item).source)
+            if item is not None
+            else (),
             dict(Counter(source for advert in taking for source in set(advert.sources))),
             over.text if item is not None and (over := held.over(decode_job(item))) is not None else "",
             revoked_text(self._directory, item, self._host.clock_us()) if item is not None else "",
         )
-
-    def _left(self, source: str) -> tuple[tuple[str, int], ...]:
-        """Agents of a source that have left for good, and those whose keys were revoked, of whatever source; and when. The last
-        ones first. O(agents)."""
-        left = [
-            (each.name, each.until_us)
-            for _, each in self.adverts()
-            if each.until_us and source in each.sources
-        ]
-        left += revoked_agents(self._directory)
-        return tuple(sorted(left, key=lambda each: each[1], reverse=True)[:LEFT_MAX])
 
     def _put_job(self, item: Item) -> w.Done:
         """Raises UsageError for an item that is no job or is not signed as required; ElfError if a newer one came first."""
@@ -434,6 +435,12 @@ class ControlService:
         await self._ask_all(number, survey)
         return w.Estimates(tuple(estimates_of(adverts, survey)), len(nodes))
 
+    async def _ask_test(self, node: NodeId, job: JobId, alert: str, sink: str) -> str | None:
+        number = next(self._numbers)
+        survey: Survey[AlertTestReport] = Survey(AlertTest(number, job, alert, sink), [node], 1)
+        await self._ask_all(number, survey)
+        return next((report.problem for report, _, _ in survey.answers.values()), None)
+
     async def _tree(self, name: str) -> w.TreeNode:
         await self._wait_for_job(name)
         spec = self._spec(name)
@@ -471,6 +478,9 @@ class ControlService:
     def _receive(self, source: NodeId, message: Message) -> None:
         if isinstance(message, EstimateRequest):
             self._host.estimates.take(source, message)
+            return
+        if isinstance(message, AlertTest):
+            self._host.test_alert(source, message)
             return
         exchange = self._exchanges.get(message.number)  # type: ignore[attr-defined]
         if exchange is not None:

@@ -31,6 +31,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from elf.agent.node.abilities import Abilities
+from elf.agent.node.alert_states import with_alerts
 from elf.agent.node.departure import Departure
 from elf.agent.node.early import EarlyMessages, message_job
 from elf.agent.node.job_seat import JobSeat
@@ -58,7 +59,7 @@ from elf.srt.messages.events import Cut
 from elf.srt.messages.ids import JobId, NodeId
 from elf.srt.messages.messages import Contact, Item, Message, Routed
 from elf.srt.messages.parameters import Parameters
-from elf.srt.messages.reports import EstimateReport, EstimateRequest, StatusReport, StatusRequest
+from elf.srt.messages.reports import FOR_CONTROL, StatusReport, StatusRequest
 from elf.srt.messages.signers import Signers
 from elf.srt.overlay.overlay import Overlay
 
@@ -73,7 +74,7 @@ ASKED_MAX = 3
 _OVERLAY = (m.Ping, m.Pong, m.ProbeFor, m.LeavesRequest, m.LeavesReport, m.JoinMesh, m.JoinReply)
 _GOSSIP = (m.GossipDigest, m.GossipItems)
 _FOR_SINKS = (r.Put, r.PutPart, r.LedgerRequest, r.AlertPut)
-_REPORTS = (StatusReport, EstimateReport, EstimateRequest, m.TreeReport, c.ChangeReport)
+_REPORTS = (*FOR_CONTROL, m.TreeReport, c.ChangeReport)
 _FOR_OPERATORS = (*_REPORTS, r.Shown, r.ShownPart, r.WatchReply)
 """Answers to an operator at this host, and requests for estimates of its log."""
 
@@ -377,7 +378,8 @@ class MeshNode(SeatedNode):
     def status(self, number: int, now: int) -> StatusReport:
         """This node's status. O(jobs)."""
         ended = self._neighbours.ended
-        return self.describe(roles_of(self.seats.values(), number, now, self.failing(now), ended))
+        seats = self.seats.values()
+        return self.describe(with_alerts(roles_of(seats, number, now, self.failing(now), ended), seats))
 
     def _frame(self, source: NodeId, frame: m.Frame, now: int, out: list[Outer]) -> None:
         link = self.links.get(source) or self._link(source, now)

@@ -13,6 +13,7 @@ from elf.agent.simulator.world.disk import Disk
 from elf.agent.simulator.world.places import EPOCH_US, Actor
 from elf.agent.simulator.world.sources import Loss, VirtualSource
 from elf.agent.simulator.world.world import PATHS, World
+from elf.jobmaster.alerts.alert import Alert
 from elf.jobmaster.directory.job_spec import JobSpec, Trial, Version
 from elf.jobmaster.directory.limits import Limits
 from elf.jobmaster.plan import codec as plans
@@ -53,6 +54,19 @@ def version_of(window: str, number: int) -> Version:
     values = {"number": str(number)} if number else {}
     plan = compile_query(text, {"access": {"time": TIMESTAMP, "path": STRING, "bytes": BIGINT}}, values)
     return Version(plans.digest(plan), plans.encode(plan), text)
+
+
+@lru_cache
+def alerts_of(job: s.Job) -> tuple[Alert, ...]:
+    """The job's alert, if it has one."""
+    from elf.jobmaster.compile.condition import compile_condition
+
+    if not job.alert:
+        return ()
+    when = f"hits_0 >= {job.alert}"
+    plan = plans.decode(version_of(job.windows[0], 0).plan)
+    condition = plans.encode_any(compile_condition(when, plan))
+    return (Alert("many", when, condition, job.alert_for_us, text="{path}: {hits_0}"),)
 
 
 def trial_of(job: s.Job) -> Trial | None:
@@ -147,6 +161,7 @@ class Mesh:
                 since_us=EPOCH_US + job.line_us,
                 trial=trial_of(job),
                 limits=Limits(job.sample, others=job.sample > 0),
+                alerts=alerts_of(job),
             )
             if job.sample:
                 self.oracle.sample[spec.id] = job.sample

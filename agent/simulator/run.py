@@ -14,6 +14,7 @@ import msgspec
 
 from elf.agent.node.mesh_node import MeshNode
 from elf.agent.simulator.bugs import Bugs
+from elf.agent.simulator.checks.alerting import AlertSinks
 from elf.agent.simulator.checks.invariants import where
 from elf.agent.simulator.checks.oracle import Log, Stretch, Violation, check_schedule
 from elf.agent.simulator.checks.promises import Promises
@@ -97,11 +98,13 @@ class Run(Mesh):
         self.doubles = Doubles(self)
         self.make_jobs()
         self.oracle.gone |= set(scenario.older)
+        self.alert_sinks = AlertSinks()
+        self.world.take_alert = self.alert_sinks.take
         self.bugs = Bugs(self)
         jobs = [spec.id for spec in self.specs]
         self.readers = Readers(self.world, self.hosts, jobs, scenario.readers)
         self.operators = Operators(self)
-        self.bugs.check_entry = self.operators.check_entry
+        self.bugs.check_entry = self._check_entry
         self.faults = Faults(self, self.doubles, self.bugs, self.readers, self._change, self._revoke)
         self.world.node_observers.append(self._listen)
         self.world.observers += [self._observe, Promises(self.world).observe, self.readers.observe]
@@ -167,6 +170,10 @@ class Run(Mesh):
                     continue  # rule Alone*: all others have their windows nevertheless
                 wrong = self.oracle.unfinished(log, self.world.now_us, sink)
                 if wrong:
+                    return wrong
+            if spec.alerts:
+                about = self._state(spec), self.oracle, self.sinks, EPOCH_US + self.world.now_us
+                if wrong := self.alert_sinks.problem(spec, *about):
                     return wrong
         return self.operators.unrest()
 
@@ -264,6 +271,10 @@ class Run(Mesh):
         return master.state
 
     # Observing.
+
+    def _check_entry(self, state: JobState, entry: Any) -> None:
+        self.operators.check_entry(state, entry)
+        self.alert_sinks.check_entry(state, entry)
 
     def _listen(self, actor: Actor, node: MeshNode) -> None:
         """Bring the node's messages for operators and readers to them."""

@@ -203,13 +203,17 @@ class Alerting:
     def _empty(self, shape: Shape, end_us: Micros) -> Judgement | None:
         """What a window without lines changes, if all agents have passed it."""
         settings = self._settings_at(end_us - shape.slide_us)
-        progress = self._publication.settle().within(settings.lateness_us)
-        if not progress.of_final(end_us - shape.size_us, end_us).is_whole:
+        if not self._have_all_passed(end_us - shape.size_us, end_us, settings.lateness_us):
             return None
         found = self._state.alerts.judge(
             JudgedWindow(end_us, shape.slide_us, True, False), settings.alerts, settings.sinks
         )
         return found if found.changes else None
+
+    def _have_all_passed(self, start_us: Micros, end_us: Micros, lateness_us: Micros) -> bool:
+        """Whether all agents would have reported a window's lines by now, and none has lost some."""
+        progress = self._publication.settle().within(lateness_us)
+        return progress.of_final(start_us, end_us).is_whole
 
     def _idle(self, first_open: Micros) -> Judgement | None:
         """What the first window without lines changes after all that are final."""

@@ -34,7 +34,14 @@ from elf.srt.messages import results as r
 from elf.srt.messages.bounded import put_last
 from elf.srt.messages.ids import ID_BYTES, MAKER_BYTES, JobId, NodeId
 from elf.srt.messages.messages import Ballot, Bundle, Count, Message, Schedule
-from elf.srt.messages.reports import EstimateReport, EstimateRequest, StatusReport, StatusRequest
+from elf.srt.messages.reports import (
+    AlertTest,
+    AlertTestReport,
+    EstimateReport,
+    EstimateRequest,
+    StatusReport,
+    StatusRequest,
+)
 from elf.srt.messages.roster import SLOTS_MAX
 from elf.srt.messages.typed import parse
 
@@ -122,6 +129,8 @@ KINDS = (
     Kind(90, EstimateRequest, MIB),  # a plan of 256 KiB
     Kind(91, EstimateReport, SMALL),
     Kind(89, c.ChangeReport, MIB + SMALL),
+    Kind(92, AlertTest, SMALL),
+    Kind(93, AlertTestReport, SMALL),
 )
 BY_TYPE = {kind.type: kind for kind in KINDS}
 BY_NUMBER = {kind.number: kind for kind in KINDS}

@@ -85,12 +85,19 @@ class SinkLag(msgspec.Struct, frozen=True, array_like=True, gc=False):
     lost: Count
 
 
+ALERTS_MAX = 64
+ALERTS_BYTES_MAX = 24 << 10
+"""Of all alerts in a status report, which has 64 KiB at most."""
+
+
 class StatusReport(Message, frozen=True, array_like=True, gc=False):
     """clock_us: the agent's clock. memory_bytes: of the process, beyond the `memory_bare` that it had before it read its
     journal; memory: of these, by owner. masters … workers: jobs with that role. problems: what is wrong, a line each. failing:
     jobs whose seat there fails. files: that it follows. ended: neighbours whose processes are known to have ended, and
     microseconds since then. untimed: rejected lines in no window, by job of which it is the master. costs: of the most
-    expensive jobs. sinks: that it serves. lags: of the sinks of jobs of which it is the master, if windows wait for them."""
+    expensive jobs. sinks: that it serves. lags: of the sinks of jobs of which it is the master, if windows wait for them. alerts:
+    job, and an instance of its alerts, as its master's log has it (`elf.jobmaster.alerts.book.Transition`); alerts_left_out: how
+    many more there are, or had no room."""
 
     number: Count
     clock_us: Micros
@@ -113,6 +120,10 @@ class StatusReport(Message, frozen=True, array_like=True, gc=False):
     costs: Annotated[tuple[JobCost, ...], Meta(max_length=COSTS_MAX)] = ()
     sinks: Annotated[tuple[SinkState, ...], Meta(max_length=SINKS_MAX)] = ()
     lags: Annotated[tuple[SinkLag, ...], Meta(max_length=LAGS_MAX)] = ()
+    alerts: Annotated[
+        tuple[tuple[JobId, Annotated[bytes, Meta(max_length=8 << 10)]], ...], Meta(max_length=ALERTS_MAX)
+    ] = ()
+    alerts_left_out: dict[JobId, Count] = msgspec.field(default_factory=dict)
 
 
 PROBLEM_CHARS_MAX = 300
@@ -126,6 +137,22 @@ class EstimateRequest(Message, frozen=True, array_like=True, gc=False):
     plan: bytes
 
 
+class AlertTest(Message, frozen=True, array_like=True, gc=False):
+    """Asks a node to send one notification that says it is a test, of that alert of a job, to one of its sinks."""
+
+    number: Count
+    job: JobId
+    alert: Annotated[str, Meta(max_length=64)]
+    sink: Annotated[str, Meta(max_length=200)]
+
+
+class AlertTestReport(Message, frozen=True, array_like=True, gc=False):
+    """problem: why it was not delivered; "": it was."""
+
+    number: Count
+    problem: Annotated[str, Meta(max_length=PROBLEM_CHARS_MAX)] = ""
+
+
 class EstimateReport(Message, frozen=True, array_like=True, gc=False):
     """read_bytes, lines, span_us: of the sample. groups: the most in a pane of it. sent_bytes: up the tree, in a second. problem:
     why there is no estimate."""
@@ -137,3 +164,7 @@ class EstimateReport(Message, frozen=True, array_like=True, gc=False):
     groups: Count = 0
     sent_bytes: Count = 0
     problem: Annotated[str, Meta(max_length=PROBLEM_CHARS_MAX)] = ""
+
+
+FOR_CONTROL = (StatusReport, EstimateReport, EstimateRequest, AlertTest, AlertTestReport)
+"""Messages that a node's control service takes."""

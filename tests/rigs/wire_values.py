@@ -6,7 +6,7 @@ import types
 from collections.abc import Callable
 from decimal import Decimal
 from random import Random
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec.structs import replace
@@ -155,6 +155,8 @@ def value(hint: Any, rng: Random) -> Any:
         return tuple(value(each, rng) for each in arguments)
     if origin is dict:
         return {value(arguments[0], rng): value(arguments[1], rng) for _ in range(rng.randrange(5))}
+    if origin is Literal:
+        return rng.choice(arguments)
     if origin in (Union, types.UnionType):
         return value(rng.choice(arguments), rng)
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct):

@@ -24,6 +24,7 @@ from elf.sinks.delivery.contract import Carrier, DeliveryError, RefusedError, Wi
 from elf.srt.messages.effects import Write
 from elf.srt.messages.ids import JobId, NodeId
 from elf.srt.messages.messages import NO_BALLOT, Ballot
+from elf.srt.messages.reports import AlertTest
 from elf.srt.messages.results import AlertPut, AlertReply
 
 REFUSALS_MAX = 3
@@ -91,15 +92,20 @@ class AlertOutlets:
             self._each[name] = AlertOutlet(name, carrier, self._host, self._records, self._reply, repeats)
         return self._each[name]
 
-    async def test(self, name: str, message: WindowMessage) -> str:
-        """Deliver one message now. Returns "", or why it could not be."""
-        section = self._sections.get(name)
+    async def test(self, spec: JobSpec, test: AlertTest) -> str:
+        """Deliver one notification now that says it is a test. Returns "", or why it could not be."""
+        section = self._sections.get(test.sink)
         carrier = self._make(section) if section is not None else None
-        if carrier is None:
-            return "it takes no alerts"
+        alert = next((each for each in spec.alerts if each.name == test.alert), None)
+        if carrier is None or alert is None:
+            return "this sink takes no alerts" if carrier is None else f"the job has no alert {test.alert}"
+        now_us = self._host.clock_us()
+        labels = tuple(sorted({**dict(alert.labels), "test": "true"}.items()))
+        text = f"a test of the alert {alert.name} of job {spec.name}: nothing is wrong"
+        change = Transition(alert.name, (), "firing", now_us, now_us, text, labels)
         try:
             await carrier.connect()
-            await carrier.deliver(message)
+            await carrier.deliver(message_of(spec, change))
         except (DeliveryError, RefusedError) as error:
             return str(error)
         finally:

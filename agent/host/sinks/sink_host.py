@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ from elf.sinks.lake.parquet import ParquetSink
 from elf.srt.messages.effects import Send
 from elf.srt.messages.ids import NodeId
 from elf.srt.messages.messages import Message
-from elf.srt.messages.reports import Failing, SinkState
+from elf.srt.messages.reports import PROBLEM_CHARS_MAX, AlertTest, AlertTestReport, Failing, SinkState
 from elf.srt.messages.results import AlertPut, AlertReply, LedgerRequest, Put, PutPart
 
 COMPACT_LOOK_S = 60.0
@@ -63,6 +63,7 @@ class SinkHost:
         cares = [Care(each.parquet, each.keep, each.compact_after) for each in kinds if each.parquet]
         self._compaction = Compaction(cares, time.monotonic())
         self._compact_at = 0.0
+        self._test: asyncio.Task[None] | None = None
         host.node.sink = self.take
 
     def take(self, source: NodeId, message: Message) -> None:
@@ -81,6 +82,18 @@ class SinkHost:
         if sink is None or name not in sinks_of(spec.remembered):
             return
         sink.take(source, message if message.sink else _named(message, name), spec)
+
+    def test_alert(self, source: NodeId, test: AlertTest) -> None:
+        """Send a test notification to a sink here, and report; while one is under way no other begins."""
+        item = self._host.node.directory.get("job", test.job)
+        if item is None or (self._test is not None and not self._test.done()):
+            return
+        work = self.alerts.test(decode_job(item), test)
+        self._test = asyncio.get_running_loop().create_task(self._tested(source, test.number, work))
+
+    async def _tested(self, source: NodeId, number: int, work: Coroutine[Any, Any, str]) -> None:
+        report = AlertTestReport(number, (await work)[:PROBLEM_CHARS_MAX])
+        carry(self._host, [Send(source, report)], None)
 
     def _alert_told(self, source: NodeId, reply: AlertReply) -> None:
         """A sink has delivered changes of alerts: answer the master, after the effects of this message."""
@@ -102,6 +115,9 @@ class SinkHost:
         """Stop. Masters repeat messages that are not durable yet, for the next life."""
         for store in self._each:
             await store.close()
+        if self._test is not None:
+            self._test.cancel()
+            await asyncio.gather(self._test, return_exceptions=True)
         await self._outlets.close()
         await self.alerts.close()
 

@@ -89,7 +89,7 @@ class Oracle:
     """Compares publications with all lines. O(lines of the window) for each."""
 
     def __init__(self, servers: Iterable[Server], keys: Sequence[str]) -> None:
-        self._keys = keys
+        self._keys = self.keys = keys
         servers = list(servers)
         self._numbers = {server.source.worker: server.number for server in servers}
         files = [(server, file) for server in servers for file in server.source.files]
@@ -215,6 +215,10 @@ class Oracle:
             oracle._known[oracle._host == number] = ALWAYS
 
     # ---- publications ----
+
+    def times_of(self, key: int) -> Ints:
+        """The event times of all lines of a key, in order. O(lines)."""
+        return np.asarray(self._event[self._key == key])
 
     def accepted(self, put: Put, now_us: int, sink: NodeId = b"") -> None:
         """Check a publication that a sink took. Raises Violation."""

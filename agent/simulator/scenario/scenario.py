@@ -242,7 +242,8 @@ AnyFault = (
 class Job(msgspec.Struct, frozen=True, kw_only=True):
     """windows: of its versions, in turn, as in `window(time, …)`. line_us: its first line, from the virtual epoch. keep_us: its
     retention; by default longer than any simulation. agents: patterns; only hosts whose names match one take part. until_us: then
-    it ends by itself, as a trial does; 0: it does not. sample: above 0, the most groups of a window beside the row `other`."""
+    it ends by itself, as a trial does; 0: it does not. sample: above 0, the most groups of a window beside the row `other`.
+    alert: above 0, the job has an alert for keys with so many lines in a window, for `alert_for_us`."""
 
     start_us: int
     windows: tuple[str, ...]
@@ -252,6 +253,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     agents: tuple[str, ...] = ()
     until_us: int = 0
     sample: int = 0
+    alert: int = 0
+    alert_for_us: int = 0
 
 
 class Reader(msgspec.Struct, frozen=True, kw_only=True):

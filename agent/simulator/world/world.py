@@ -35,7 +35,7 @@ from elf.srt.messages.effects import Effect, Notice, Read, Recall, Send, Write
 from elf.srt.messages.ids import JobId, NodeId, node_id
 from elf.srt.messages.messages import Contact, Item, Line, Message
 from elf.srt.messages.parameters import Parameters
-from elf.srt.messages.results import NO_ROWS, Put
+from elf.srt.messages.results import NO_ROWS, AlertPut, Put
 from elf.srt.overlay.routing import warm_tables
 
 LIFE = ("node", b"")
@@ -83,6 +83,8 @@ class World(Places):
         self.delivered = 0
         self._sink_names: dict[str, NodeId] = {}
         self._sinks_at: dict[tuple[NodeId, str], NodeId] = {}  # its node and its name -> its id
+        self.take_alert: Callable[[NodeId, AlertPut], Message | None] = lambda sink, put: None
+        """Takes alerts for a sink, and answers."""
         self._budget = Budget(MEMORY_BYTES)
         self._rows: dict[str, RowMaker] = {}
         self._push = self.calendar.add
@@ -349,6 +351,12 @@ class World(Places):
         sink = self._sinks_at.get((to, getattr(message, "sink", "")), b"")
         ledgers = self.sinks.get(sink)
         if ledgers is None or sink in self.sinks_away:
+            return
+        if isinstance(message, AlertPut):
+            reply = self.take_alert(sink, message)
+            if reply is not None:
+                where = self.admissions.where(to, source) if source in self.twinned else b""
+                self._transmit(to, source, reply, where)
             return
         job: JobId = message.job  # type: ignore[attr-defined]
         ledger = ledgers.get(job)

@@ -46,7 +46,7 @@ path = "access.log"
 """
 KINDS = (
     ':19: [sink] name: expected one of parquet = "FOLDER", console = "json", mqtt = "mqtt://HOST", '
-    'webhook = "https://HOST/PATH", jsonl = "FOLDER", exec = ["/PROGRAM"], found '
+    'webhook = "https://HOST/PATH", jsonl = "FOLDER", exec = ["/PROGRAM"], alertmanager = "http://HOST:9093", found '
 )
 BROKER = "mqtt://HOST:PORT or mqtts://HOST:PORT (with TLS), without a user: credentials names a file for it"
 LOOPBACK = """\

@@ -1,0 +1,118 @@
+"""What sinks hear of alerts, and whether the states of alerts are those of one pass over all lines.
+
+Checked when the mesh is at rest:
+1. *exactly once in the log*: no two entries of a log have one change of a state, and what fires and is resolved in the serving
+   master's log is what one pass finds, window by window;
+2. *none lost*: every sink has heard each of these, under the same id, and no instance fires twice without being resolved between.
+
+Sinks keep their cursors through everything; a sink that is away loses messages. The model assumes that no window was final
+without an agent, so these scenarios have a `hold_us_max` longer than their faults.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from elf.agent.simulator.checks.oracle import Oracle, Violation
+from elf.jobmaster.alerts.book import Told, identifier
+from elf.jobmaster.directory.job_spec import JobSpec
+from elf.jobmaster.log.entries import Judged
+from elf.jobmaster.log.job_state import JobState
+from elf.srt.messages.ids import JobId, NodeId
+from elf.srt.messages.messages import NO_BALLOT, Ballot, Micros
+from elf.srt.messages.results import AlertPut, AlertReply
+
+_decoder = msgspec.msgpack.Decoder(tuple[Told, ...])
+Change = tuple[str, str, Micros]
+"""(key, state, time)."""
+
+
+class AlertSinks:
+    """heard: of each sink and job, the transitions by id, in the order of their first arrival. repeated: how many came again."""
+
+    def __init__(self) -> None:
+        self.heard: dict[tuple[NodeId, JobId], dict[str, Change]] = {}
+        self.repeated = 0
+        self._logged: dict[tuple[JobId, Ballot], dict[str, int]] = {}
+        self._cursors: dict[tuple[NodeId, JobId], tuple[Ballot, int]] = {}
+
+    def check_entry(self, state: JobState, entry: Any) -> None:
+        """A state is about to apply a committed entry. Raises Violation for a change that the log has at another index too."""
+        if not isinstance(entry, Judged):
+            return
+        logged = self._logged.setdefault((state.job, state.ballot), {})
+        for change in entry.judgement.changes:
+            name, index = identifier(state.job, change), state.index + 1
+            if logged.setdefault(name, index) != index:
+                raise Violation(
+                    f"alerts of {state.name}: entries {logged[name]} and {index} of its log have the same change"
+                )
+
+    def take(self, sink: NodeId, put: AlertPut) -> AlertReply | None:
+        """As a node that serves the sink does."""
+        log, number = self._cursors.get((sink, put.job), (NO_BALLOT, 0))
+        if put.log < log or put.is_firing:
+            return None
+        done = number if put.log == log else 0
+        heard = self.heard.setdefault((sink, put.job), {})
+        for each in _decoder.decode(put.payload):
+            if each.number > done:
+                name = identifier(put.job, each.change)
+                self.repeated += name in heard
+                heard.setdefault(name, _change(each))
+        if put.number > done or put.log > log:
+            self._cursors[sink, put.job] = put.log, max(done, put.number)
+        return AlertReply(put.job, put.sink, put.log, max(done, put.number))
+
+    def problem(
+        self, spec: JobSpec, state: JobState, oracle: Oracle, sinks: Sequence[NodeId], end_us: Micros
+    ) -> str:
+        """What is wrong with a job's alerts; "" if nothing."""
+        told = [_change(each) for each in state.alerts.history]
+        wanted = one_pass(spec, state, oracle, end_us)
+        if sorted(told) != wanted:
+            lacks, more = set(wanted) - set(told), [each for each in told if each not in wanted]
+            return f"alerts of {spec.name}: the log lacks {sorted(lacks)[:3]}, and has beside one pass {more[:3]}"
+        if len(set(told)) < len(told):
+            return f"alerts of {spec.name}: the log has a change twice"
+        for sink in sinks:
+            heard = self.heard.get((sink, spec.id), {})
+            missing = [each for each in state.alerts.history if identifier(spec.id, each.change) not in heard]
+            if missing:
+                return f"alerts of {spec.name}: a sink has not heard of {_change(missing[0])}"
+        return ""
+
+
+def _change(told: Told) -> Change:
+    change = told.change
+    return (change.keys[0][1] if change.keys else "", change.state, change.at_us)
+
+
+def one_pass(spec: JobSpec, state: JobState, oracle: Oracle, end_us: Micros) -> list[Change]:
+    """What fires and is resolved, by all lines, for `hits_0 >= N`."""
+    (alert,) = spec.alerts
+    least = int(alert.when.rpartition(" ")[2])
+    shape = state.shape(spec.versions[-1].digest)
+    first = state.positions.since_us // shape.slide_us * shape.slide_us
+    found: list[Change] = []
+    for key, path in enumerate(oracle.keys):
+        times = oracle.times_of(key)
+        held_since: Micros | None = None
+        is_firing = False
+        for start in range(first, end_us, shape.slide_us):
+            stop = start + shape.size_us
+            hits = int(np.searchsorted(times, stop) - np.searchsorted(times, start))
+            if hits < least:
+                if is_firing:
+                    found.append((path, "resolved", stop))
+                held_since, is_firing = None, False
+                continue
+            held_since = stop - shape.slide_us if held_since is None else held_since
+            if not is_firing and stop - held_since >= alert.for_us:
+                is_firing = True
+                found.append((path, "firing", stop))
+    return sorted(found)
