@@ -289,9 +289,10 @@ class _Reader:
             "jsonl": Key(self._folder),
             "exec": Key(specs.read_command),
         }
+        takes = {"jobs": Key(specs.read_patterns, ())}
         about = {"mesh": Key(specs.read_name, "main"), "private": Key(read_flag)}
         about |= dict.fromkeys(("credentials", "ca", "cert", "key", "secret"), Key(self._folder))
-        values = self._values("sink", keys | about, table, index)
+        values = self._values("sink", keys | takes | about, table, index)
         given = {key: values.pop(key) for key in about}
         kinds = [key for key in keys if key != "name" and values[key] is not None]
         if len(kinds) != 1:

@@ -20,6 +20,7 @@ from elf.jobmaster.directory.limits import NO_LIMITS, Limits
 from elf.sinks.spec import Broker, Hook
 from elf.srt.messages.addresses import Address, parse_address
 from elf.srt.messages.parameters import Parameters
+from elf.srt.messages.patterns import PATTERNS_MAX
 
 ADDRESS_EXPECTED = 'an address like "10.0.0.5:7070" or "web1.example.com:7070"'
 SEED_EXPECTED = 'seeds like "10.0.0.5:7070/KEY", as elf keys issue prints them, or a list of them'
@@ -37,7 +38,8 @@ class SinkSection(msgspec.Struct, frozen=True):
     """A sink that this agent serves to all jobs of the mesh: a lake, a stream, a broker, a webhook, files of lines, or a command.
 
     parquet: the folder of the lake. console: the format in which the stream writes on the agent's standard output. mqtt: the
-    broker. webhook: the endpoint. jsonl: the folder of the files. command: a program and its arguments.
+    broker. webhook: the endpoint. jsonl: the folder of the files. command: a program and its arguments. jobs: patterns of the
+    names of jobs whose windows it takes though they do not name it.
     """
 
     name: str
@@ -47,6 +49,7 @@ class SinkSection(msgspec.Struct, frozen=True):
     webhook: Hook | None = None
     jsonl: Path | None = None
     command: tuple[str, ...] | None = None
+    jobs: tuple[str, ...] = ()
 
     @property
     def takes_rows(self) -> bool:
@@ -151,6 +154,16 @@ def read_command(value: Any) -> tuple[str, ...]:
     if not (texts and value and value[0].startswith("/")):
         raise ValueError(
             'a list of a program\'s absolute path and its arguments, like ["/usr/local/bin/notify", "-v"]'
+        )
+    return tuple(value)
+
+
+def read_patterns(value: Any) -> tuple[str, ...]:
+    """Names of jobs, or patterns of names."""
+    texts = isinstance(value, list) and all(isinstance(each, str) and 0 < len(each) <= 64 for each in value)
+    if not texts or not 0 < len(value) <= PATTERNS_MAX:
+        raise ValueError(
+            f'a list of at most {PATTERNS_MAX} names of jobs or patterns, each of at most 64 characters, like ["errors", "api-*"]'
         )
     return tuple(value)
 
