@@ -296,10 +296,11 @@ class _Reader:
             "exec": Key(specs.read_command),
             "alertmanager": Key(spec.parse_hook),
         }
+        takes = {"jobs": Key(specs.read_patterns, ())}
         about = {"mesh": Key(specs.read_name, "main"), "private": Key(read_flag)}
         about |= {"keep": Key(specs.read_age), "compact_after": Key(specs.read_compact_after)}
         about |= dict.fromkeys(("credentials", "ca", "cert", "key", "secret"), Key(self._folder))
-        values = self._values("sink", keys | about, table, index)
+        values = self._values("sink", keys | takes | about, table, index)
         given = {key: values.pop(key) for key in about}
         kinds = [key for key in keys if key != "name" and values[key] is not None]
         if len(kinds) != 1:

@@ -23,6 +23,7 @@ from elf.jobmaster.directory.limits import NO_LIMITS, Limits
 from elf.sinks.spec import Broker, Hook, SinkSpec
 from elf.srt.messages.addresses import Address, parse_address
 from elf.srt.messages.parameters import Parameters
+from elf.srt.messages.patterns import PATTERNS_MAX
 
 ADDRESS_EXPECTED = 'an address like "10.0.0.5:7070" or "web1.example.com:7070"'
 SEED_EXPECTED = 'seeds like "10.0.0.5:7070/KEY", as elf keys issue prints them, or a list of them'
@@ -43,7 +44,7 @@ class SinkSection(msgspec.Struct, frozen=True):
     broker. webhook: the endpoint. jsonl: the folder of the files. command: a program and its arguments. alertmanager: where it
     is; it takes alerts and no windows. shows_open: of a stream: whether it shows the open windows of the agent's own jobs too.
     keep: the age at which the lake's days expire; None: never. compact_after: that at which a day becomes one file, in
-    microseconds.
+    microseconds. jobs: patterns of the names of jobs whose windows it takes though they do not name it.
     """
 
     name: str
@@ -57,6 +58,7 @@ class SinkSection(msgspec.Struct, frozen=True):
     shows_open: bool = False
     keep: Age | None = None
     compact_after: int | None = None
+    jobs: tuple[str, ...] = ()
 
     @property
     def takes_rows(self) -> bool:
@@ -191,6 +193,16 @@ def read_command(value: Any) -> tuple[str, ...]:
     if not (texts and value and value[0].startswith("/")):
         raise ValueError(
             'a list of a program\'s absolute path and its arguments, like ["/usr/local/bin/notify", "-v"]'
+        )
+    return tuple(value)
+
+
+def read_patterns(value: Any) -> tuple[str, ...]:
+    """Names of jobs, or patterns of names."""
+    texts = isinstance(value, list) and all(isinstance(each, str) and 0 < len(each) <= 64 for each in value)
+    if not texts or not 0 < len(value) <= PATTERNS_MAX:
+        raise ValueError(
+            f'a list of at most {PATTERNS_MAX} names of jobs or patterns, each of at most 64 characters, like ["errors", "api-*"]'
         )
     return tuple(value)
 

@@ -231,6 +231,7 @@ class Host:
             sink_of=self.peers.sink_of,
             sinks=[sink.name for sink in self.mesh.sinks],
             streams=[sink.name for sink in self.mesh.sinks if sink.takes_rows],
+            takes=[(sink.name, sink.jobs) for sink in self.mesh.sinks if sink.jobs],
             columns=self.reading.columns(),
             stores_states=True,
             coded=LOG,

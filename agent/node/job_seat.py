@@ -22,6 +22,7 @@ from elf.agent.node.delta_worker import DeltaWorker, State
 from elf.agent.node.group_limit import GroupLimit
 from elf.agent.node.job_limits import JobLimits
 from elf.agent.node.job_sinks import JobSinks, SinkOf
+from elf.agent.node.taking import Taking
 from elf.agent.node.term import Term
 from elf.agent.node.timers import Timed
 from elf.cbt.budget import Budget
@@ -87,6 +88,7 @@ class JobSeat:
         is_able: Callable[[JobSpec], bool],
         budget: Budget,
         sink_of: SinkOf,
+        taking: Taking,
         has_credit: Callable[[NodeId], bool],
         stores_states: bool = False,
         former: JobSeat | None = None,
@@ -111,7 +113,7 @@ class JobSeat:
         self._life, self._instance, self._is_able = life, instance, is_able
         self._rng, self._has_credit = rng, has_credit
         self._parameters, self._stores_states = parameters, stores_states
-        self._sinks = JobSinks(sink_of, directory)
+        self._sinks = JobSinks(sink_of, directory, taking)
         # As master, with a log that lost to another one, which lacks what this one published.
         self._served_on = False
         self.master: Master | None = None
@@ -513,7 +515,7 @@ class JobSeat:
     def _serve(self, serve: Serve, now: int) -> list[Effect]:
         assert isinstance(serve.state, JobState)
         self.takeovers += 1
-        self._sinks.look(sinks_of(every(serve.state.schedule, self.spec.base)))
+        self._sinks.look(sinks_of(every(serve.state.schedule, self.spec.base)), self.spec)
         # The former node may have taken the log over and never served: what masters before it published is unknown then.
         served = serve.state.served
         has_served = (served[0] + 1, m.node_of(served)) == (serve.ballot[0], serve.former)

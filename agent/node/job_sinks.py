@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from elf.agent.node.taking import Taking
 from elf.jobmaster.delivery.outbox import Target
 from elf.jobmaster.directory.directory import Directory
-from elf.jobmaster.directory.job_spec import decode_agent
+from elf.jobmaster.directory.job_spec import JobSpec, decode_agent
 from elf.jobmaster.master.master import Master
 from elf.srt.messages.effects import Effect
 from elf.srt.messages.ids import NodeId
@@ -19,10 +20,10 @@ SinkOf = Callable[[str], NodeId | None]
 class JobSinks:
     """The sinks of which the job's master knows. One node may serve several."""
 
-    __slots__ = ("_directory", "_sink_of", "served")
+    __slots__ = ("_directory", "_sink_of", "_taking", "served")
 
-    def __init__(self, sink_of: SinkOf, directory: Directory) -> None:
-        self._sink_of, self._directory = sink_of, directory
+    def __init__(self, sink_of: SinkOf, directory: Directory, taking: Taking | None = None) -> None:
+        self._sink_of, self._directory, self._taking = sink_of, directory, taking or Taking(directory)
         self.served: list[Target] = []
 
     def node_of(self, name: str) -> NodeId | None:
@@ -31,15 +32,20 @@ class JobSinks:
 
     def serve(self, master: Master, now: Micros) -> list[Effect]:
         """The sinks of a job's windows, or the nodes that serve them, may have changed: tell its master."""
-        return master.serve_sinks(self.served, now) if self.look(master.publication.settings.sinks) else []
+        has_changed = self.look(master.publication.settings.sinks, master.spec)
+        return master.serve_sinks(self.served, now) if has_changed else []
 
-    def look(self, names: Iterable[str]) -> bool:
-        """Take those of these names that some node serves. Returns whether anything changed."""
+    def look(self, names: Iterable[str], spec: JobSpec) -> bool:
+        """Take those of these names that some node serves, and the sinks that take the job anyway; a trial goes only where it
+        says. Returns whether anything changed."""
         before = self.served
         found = ((name, self._sink_of(name)) for name in names)
-        self.served = [
-            Target(name, node, self._takes_rows(name, node)) for name, node in found if node is not None
-        ]
+        served = {
+            name: Target(name, node, self._takes_rows(name, node)) for name, node in found if node is not None
+        }
+        if spec.trial is None:
+            served |= {target.name: target for target in self._taking.of(spec.name)}
+        self.served = list(served.values())
         return self.served != before
 
     def _takes_rows(self, name: str, node: NodeId) -> bool:

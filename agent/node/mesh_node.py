@@ -83,7 +83,8 @@ class MeshNode(SeatedNode):
     """One agent as a member of the mesh.
 
     `sources`: names of the sources that it reads; `columns`: columns that only these sources have. `sinks`: names of the sinks
-    that it serves; `streams`: those of them that take rows. `now` is always this node's own clock, in microseconds. coded: links
+    that it serves; `streams`: those of them that take rows; `takes`: those that take jobs by patterns of
+    their names. `now` is always this node's own clock, in microseconds. coded: links
     carry bytes, with a log's entries and states in this form; without it, links carry messages as objects, between nodes of one
     process. encoder: encodes the records that seats write; without it, the host does. `has_room`: whether a message to that node
     is sent soon. `sign` signs this node's directory items, `verify` accepts or refuses those of others, `signers` says who signed
@@ -104,6 +105,7 @@ class MeshNode(SeatedNode):
         stores_states: bool = False,
         sinks: Sequence[str] = (),
         streams: Sequence[str] = (),
+        takes: Sequence[tuple[str, tuple[str, ...]]] = (),
         columns: Sequence[SourceColumns] = (),
         sign: Callable[[Item], Item] = lambda item: item,
         verify: Callable[[Item], bool] = lambda item: True,
@@ -129,6 +131,7 @@ class MeshNode(SeatedNode):
         )
         self.name = name
         self.sources, self.sinks, self.streams = tuple(sources), tuple(sinks), tuple(streams)
+        self._takes = tuple(takes)
         self.columns = tuple(columns)
         self.overlay = Overlay(me, parameters, rng)
         self.directory = Directory(parameters, lambda item: is_readable(item) and verify(item), rng, signers)
@@ -190,7 +193,7 @@ class MeshNode(SeatedNode):
 
     def _advert(self, now: int, until_us: int) -> AgentAdvert:
         address, features = self.overlay.me.address, self.abilities.features
-        about = self.sinks, address, self.columns, self.instance, features, self.streams
+        about = self.sinks, address, self.columns, self.instance, features, self.streams, self._takes
         return AgentAdvert(self.name, self.sources, self.life, now, until_us, *about)
 
     def receive(self, source: NodeId, message: Message, now: int) -> list[Outer]:

@@ -38,6 +38,7 @@ from elf.agent.node.job_seat import JobSeat
 from elf.agent.node.job_sinks import SinkOf
 from elf.agent.node.linked_node import LinkedNode, Outer, Standing, is_for_disk
 from elf.agent.node.neighbours import Neighbours
+from elf.agent.node.taking import Taking
 from elf.agent.node.timers import Timed
 from elf.agent.node.vacancy import Phase, Vacancy
 from elf.cbt.budget import Budget
@@ -107,6 +108,7 @@ class SeatedNode(LinkedNode):
         """Called where work for a job begins, with the job, and where it ends, with the answer to the former call."""
         self._rng, self._sign = rng, sign
         self._budget, self._sink_of, self._caps = budget, sink_of, caps
+        self._taking: Taking | None = None
         self._stores_states = stores_states  # sinks of this mesh take the states of panes
         self._encoder = encoder
         self._joined = False
@@ -382,6 +384,7 @@ class SeatedNode(LinkedNode):
         vacancy = self.vacancies.get(spec.id)
         former = vacancy.former if vacancy is not None else self.seats.get(spec.id)
         seat: JobSeat | None = None
+        self._taking = self._taking or Taking(self.directory)
         try:
             seat = self.make_seat(
                 spec,
@@ -395,6 +398,7 @@ class SeatedNode(LinkedNode):
                 is_able=self.abilities.is_able,
                 budget=self._budget,
                 sink_of=self._sink_of,
+                taking=self._taking,
                 stores_states=self._stores_states,
                 has_credit=self._has_credit,
                 former=former,

@@ -79,11 +79,13 @@ that a later put follows, and `LATER` while a large window is being read."""
 
 
 class Target(NamedTuple):
-    """A sink of the job, and the node that serves it now. takes_rows: it writes rows; otherwise it stores the states of panes."""
+    """A sink of the job, and the node that serves it now. takes_rows: it writes rows; otherwise it stores the states of panes.
+    takes_all: it takes all windows of the job, and not only those whose settings name it."""
 
     name: str
     node: NodeId
     takes_rows: bool = False
+    takes_all: bool = False
 
 
 class _Waiting(msgspec.Struct):
@@ -223,6 +225,11 @@ class Outbox:
     def wants_open(self) -> bool:
         """Whether some sink receives open windows."""
         return self.takes_open and bool(self._sinks)
+
+    @property
+    def takers(self) -> list[str]:
+        """The names of the sinks that take windows which do not name them."""
+        return [name for name, sink in self._sinks.items() if sink.target.takes_all]
 
     @property
     def stores_states(self) -> bool:

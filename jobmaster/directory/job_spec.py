@@ -223,12 +223,16 @@ FEATURES_BYTES_MAX = 4096
 """Ten times the features of this version of elf."""
 
 
+Patterns = Annotated[tuple[Name, ...], Meta(min_length=1, max_length=PATTERNS_MAX)]
+
+
 class AgentAdvert(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """An agent's announcement: the `sources` that it follows, in which life, and since when; the `sinks` that it serves; its
     `address`; those `columns` of its sources that others may not have. until_us: it has left for good, and none of its lines is
     at or past this time; 0: it has not left. instance: that of the process that made this advert. features: of plans that it
     knows (`elf.jobmaster.plan.features`); none: it is too old to say, and is taken to know all. streams: those of its sinks that
-    take the rows of windows; the others take the states of panes."""
+    take the rows of windows; the others take the states of panes. takes: those of its sinks that take jobs which do not name
+    them, by patterns of the jobs' names."""
 
     name: Name
     sources: Annotated[tuple[Name, ...], Meta(max_length=64)]
@@ -241,14 +245,16 @@ class AgentAdvert(msgspec.Struct, frozen=True, array_like=True, gc=False):
     instance: Instance = 0
     features: Annotated[bytes, Meta(max_length=FEATURES_BYTES_MAX)] = b""
     streams: Annotated[tuple[Name, ...], Meta(max_length=64)] = ()
+    takes: Annotated[tuple[tuple[Name, Patterns], ...], Meta(max_length=64)] = ()
 
     def lacks(self, needs: Features) -> tuple[str, ...]:
         """The features among these that the agent does not know. Cached."""
         return lacking(self.features, needs) if self.features else ()
 
     def encode(self) -> bytes:
-        """Without streams, the bytes are those of versions that know none."""
-        return _encoder.encode(self if self.streams else astuple(self)[:-1])
+        """Without streams and patterns, the bytes are those of versions that know none."""
+        values = astuple(self)
+        return _encoder.encode(values if self.takes else values[:-1] if self.streams else values[:-2])
 
     def item(self, node: NodeId, signature: bytes = b"") -> Item:
         """The directory's entry of this agent; a later one, in the same life or a later life, replaces it."""

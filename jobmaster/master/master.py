@@ -16,7 +16,6 @@ Prior art: windows and watermarks are those of MillWheel, with a watermark for e
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from typing import Literal
 
 from msgspec.structs import replace
@@ -341,10 +340,14 @@ class Master:
 
     def _publish(self, ready: Ready) -> None:
         put = self.publication.as_put(ready)
-        self.outbox.put(put, self.publication.settings.of(ready.key).sinks)
+        self.outbox.put(put, self._sinks_of(ready.key))
         if not ready.coverage.is_whole and not self.publication.earlier.may_be_partial(ready.key):
             return
         self._out += self.watchers.publish(without_panes(put))
+
+    def _sinks_of(self, key: WindowKey) -> Sequence[str]:
+        """Rule Settings*: a window goes to the sinks of its own settings, not of the newest, and to those that take all."""
+        return (*self.publication.settings.of(key).sinks, *self.outbox.takers)
 
     def withdraw(self, put: Put) -> None:
         """Windows*: one version per result. A window that is no longer a result is withdrawn from all its readers."""
@@ -353,7 +356,7 @@ class Master:
 
     def _publish_open(self, ready: Ready) -> None:
         put = self.publication.as_put(ready)
-        self._out += self.outbox.open(put, self.publication.settings.of(ready.key).sinks)
+        self._out += self.outbox.open(put, self._sinks_of(ready.key))
         self._out += self.watchers.publish(put)
 
     def _retire(self) -> None:
@@ -413,7 +416,10 @@ class Master:
 
     def _compare_ledger(self, sink: str, entries: Sequence[tuple[WindowKey, Revision, int]]) -> None:
         self._ledgers -= 1
-        takes = partial(self.publication.settings.is_for, sink)
+
+        def takes(key: WindowKey) -> bool:
+            return sink in self._sinks_of(key)
+
         for put in self.publication.ledger_reported(entries, self.outbox.is_late(sink), takes):
             self.outbox.put(put, (sink,))
 

@@ -43,10 +43,6 @@ class WindowSettings:
         own = self.of(key).limits.sample
         return own or (UNBOUNDED if any(each.limits.sample for each in self.every) else 0)
 
-    def is_for(self, sink: str, key: WindowKey) -> bool:
-        """Rule Settings*: whether a window goes to the sink of that name: one of its own settings, not of the newest."""
-        return sink in self.of(key).sinks
-
     def retained_from(self, done_us: Micros, times: int) -> Micros:
         """See `elf.jobmaster.directory.settings.retained_from`."""
         return retained_from(self._state.schedule, self.base, done_us, times)

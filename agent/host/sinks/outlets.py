@@ -61,6 +61,10 @@ class Outlets:
             if (carrier := _carrier(each, agent)) is not None
         }
 
+    @property
+    def names(self) -> list[str]:
+        return list(self._each)
+
     def get(self, name: str) -> Outlet | None:
         return self._each.get(name)
 

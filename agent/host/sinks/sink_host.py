@@ -29,6 +29,7 @@ from elf.sinks.lake.parquet import ParquetSink
 from elf.srt.messages.effects import Send
 from elf.srt.messages.ids import NodeId
 from elf.srt.messages.messages import Message
+from elf.srt.messages.patterns import is_named
 from elf.srt.messages.reports import PROBLEM_CHARS_MAX, AlertTest, AlertTestReport, Failing, SinkState
 from elf.srt.messages.results import AlertPut, AlertReply, LedgerRequest, Put, PutPart
 
@@ -43,6 +44,7 @@ class SinkHost:
         """folder: for parts of windows, unless a lake has one. Raises ElfError without pyarrow, UsageError where a lake's folder
         cannot be made."""
         self._host = host
+        self._patterns = {each.name: each.jobs for each in sections if each.jobs}
         kept = {key: list(known) for (kind, key), known in records.items() if kind == "ledger"}
         lakes = {each.name: ParquetSink(each.parquet) for each in sections if each.parquet is not None}
         forms = {each.name: each.console for each in sections if each.console is not None}
@@ -79,7 +81,7 @@ class SinkHost:
             return
         name = message.sink or self._only(spec)
         sink = self._sink(name)
-        if sink is None or name not in sinks_of(spec.remembered):
+        if sink is None or not self._takes(name, spec):
             return
         sink.take(source, message if message.sink else _named(message, name), spec)
 
@@ -106,9 +108,15 @@ class SinkHost:
     def _sink(self, name: str) -> Storing | Outlet | None:
         return self._stores.get(name) or self._outlets.get(name)
 
+    def _takes(self, name: str, spec: JobSpec) -> bool:
+        """Whether the job names that sink, or did, or the sink takes it anyway."""
+        patterns = self._patterns.get(name)
+        is_taken = patterns is not None and spec.trial is None and is_named(spec.name, patterns)
+        return is_taken or name in sinks_of(spec.remembered)
+
     def _only(self, spec: JobSpec) -> str:
         """The name of the job's only sink here; "" if it has several, or none."""
-        names = [name for name in sinks_of(spec.remembered) if self._sink(name) is not None]
+        names = [name for name in (*self._stores, *self._outlets.names) if self._takes(name, spec)]
         return names[0] if len(names) == 1 else ""
 
     async def close(self) -> None:

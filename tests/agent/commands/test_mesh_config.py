@@ -222,6 +222,14 @@ def test_every_field_of_parameters_has_a_key_of_its_own() -> None:
             )
             for command in ('"/bin/true"', "[]", '["true"]', '["/bin/true", 1]')
         ),
+        *(
+            (
+                "[[sink]]",
+                f"[[sink]]\njobs = {jobs}",
+                ":19: [sink] jobs: expected a list of at most 16 names of jobs",
+            )
+            for jobs in ('"errors"', "[]", "[1]", '[""]', str(["a"] * 17))
+        ),
         ("[[sink]]", '[[sink]]\ncredentials = "x"', ":19: [sink] credentials: is about a broker"),
         (
             "[[sink]]",
@@ -387,6 +395,12 @@ def test_an_endpoint_and_its_files() -> None:
     secret = Path("/etc/elf/secrets/hook")
     assert sink.webhook == Hook("h", 444, True, "/T0/KEY", secret=secret, is_private=True)
     assert (str(sink), sink.takes_rows) == ("sink lake: webhook at https://h:444", True)
+
+
+def test_a_sink_takes_jobs_by_patterns_of_their_names() -> None:
+    mesh = read(TEXT.replace("[[sink]]", '[[sink]]\njobs = ["errors", "api-*"]')).mesh
+    assert mesh is not None
+    assert mesh.sinks[0].jobs == ("errors", "api-*")
 
 
 def test_files_of_lines_and_a_command() -> None:

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from random import Random
 
+import msgspec
+
 from elf.agent.node.job_sinks import JobSinks
 from elf.jobmaster.delivery.outbox import Target
 from elf.jobmaster.directory.directory import Directory
-from elf.jobmaster.directory.job_spec import AgentAdvert
+from elf.jobmaster.directory.job_spec import AgentAdvert, decode_agent
+from elf.srt.messages.ids import NodeId
 from elf.srt.messages.parameters import Parameters
+from tests.rigs.master_rig import spec_of
+from tests.rigs.mesh_lines import plan_of
 
+SPEC = spec_of(plan_of("10 seconds"))
 A, B = (bytes(15) + bytes([number]) for number in (1, 2))
 
 
@@ -21,15 +27,15 @@ def test_sinks_without_a_node_are_left_out_and_a_change_is_seen() -> None:
     nodes = {"hits": A, "hours": A}
     sinks = JobSinks(nodes.get, directory())
     assert sinks.served == []
-    assert sinks.look(["hits", "days"])
-    assert not sinks.look(["hits", "days"])
+    assert sinks.look(["hits", "days"], SPEC)
+    assert not sinks.look(["hits", "days"], SPEC)
     nodes["days"] = B
-    assert sinks.look(["hits", "days"])
+    assert sinks.look(["hits", "days"], SPEC)
     assert sinks.served == [Target("hits", A), Target("days", B)]
-    assert sinks.look(["days"])
+    assert sinks.look(["days"], SPEC)
     assert sinks.served == [Target("days", B)]
     nodes["days"] = A
-    assert sinks.look(["days"]), "another node serves it now"
+    assert sinks.look(["days"], SPEC), "another node serves it now"
 
 
 def test_a_lake_and_a_stream_of_one_node_take_states_and_rows() -> None:
@@ -37,9 +43,43 @@ def test_a_lake_and_a_stream_of_one_node_take_states_and_rows() -> None:
     advert = AgentAdvert("web1", ("access",), 1, 5, sinks=("lake", "screen"), streams=("screen",))
     known.put(advert.item(A), 0)
     sinks = JobSinks({"lake": A, "screen": A, "other": B}.get, known)
-    sinks.look(["lake", "screen", "other"])
+    sinks.look(["lake", "screen", "other"], SPEC)
     assert sinks.served == [Target("lake", A), Target("screen", A, takes_rows=True), Target("other", B)]
     now_a_lake = AgentAdvert("web1", ("access",), 2, 6, sinks=("lake", "screen"))
     known.put(now_a_lake.item(A), 0)
-    assert sinks.look(["lake", "screen", "other"]), "the sink of that name takes something else"
+    assert sinks.look(["lake", "screen", "other"], SPEC), "the sink of that name takes something else"
     assert sinks.served[1] == Target("screen", A)
+
+
+def test_a_sink_takes_the_jobs_whose_names_match() -> None:
+    known = directory()
+
+    def announce(node: NodeId, life: int, *takes: tuple[str, tuple[str, ...]]) -> None:
+        names = tuple(name for name, _ in takes)
+        known.put(
+            AgentAdvert("web", ("access",), life, 5, sinks=names, streams=("hook",), takes=takes).item(node),
+            0,
+        )
+
+    sinks = JobSinks({"lake": B}.get, known)
+    assert not sinks.look([], SPEC)
+    announce(B, 1, ("hook", ("errors", "h*")), ("days", ("other",)))
+    announce(A, 1, ("hook", ("hits",)))
+    assert sinks.look(["lake"], SPEC)
+    assert sinks.served == [Target("lake", B), Target("hook", A, takes_rows=True, takes_all=True)]
+    assert not sinks.look(["lake"], SPEC)
+    announce(A, 2, ("hook", ("errors",)))
+    assert sinks.look(["lake"], SPEC)
+    assert sinks.served[1].node == B
+    announce(B, 2)
+    assert sinks.look(["lake"], SPEC)
+    assert sinks.served == [Target("lake", B)]
+
+
+def test_adverts_without_patterns_have_the_bytes_of_before() -> None:
+    plain = AgentAdvert("web1", ("access",), 1, 5, sinks=("lake",))
+    assert len(msgspec.msgpack.decode(plain.encode())) == 10
+    stream = AgentAdvert("web1", ("access",), 1, 5, sinks=("screen",), streams=("screen",))
+    assert len(msgspec.msgpack.decode(stream.encode())) == 11
+    takes = AgentAdvert("web1", ("access",), 1, 5, sinks=("lake",), takes=(("lake", ("a*",)),))
+    assert decode_agent(takes.item(A)) == takes
