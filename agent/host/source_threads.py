@@ -100,6 +100,7 @@ class SourceThreads:
         self._waiting: dict[str, dict[JobId, Read]] = {}  # by source
         self._beating: set[str] = set()  # sources whose next beat is scheduled, or under way
         self._listening: dict[str, int] = {}  # sources whose change the loop reports, with the descriptor
+        self._many_bytes = 0
         self._share: CpuShare | None = None
         if cpu_max is not None:
             self._share = CpuShare(cpu_max, time.process_time(), time.monotonic())
@@ -115,6 +116,7 @@ class SourceThreads:
         is_lost: bool,
     ) -> None:
         """is_lost: the agent ran before, and its notes were deleted; files that exist now do not count as older than it."""
+        self._many_bytes = budget.cap_bytes // MANY_DIVISOR
         for section in config.sources:
             self.sources[section.name] = MeshSource(
                 section.name,
@@ -270,7 +272,7 @@ class SourceThreads:
             self._host.notices(text)
         with suppress(OSError):  # spilling fails now; the store reports why
             source.account()
-        if source.nbytes > self._host.budget.cap_bytes // MANY_DIVISOR:
+        if source.nbytes > self._many_bytes:
             self._host.memory.reserve(self._host, self._host.budget)
 
     def _answer(self, read: Read, answer: Cut | BaseException) -> None:
