@@ -16,7 +16,7 @@ PAGES = {
     "mesh": "agents together: joining, leaving, what they promise",
     "keys": "certificates: the mesh's authority, operators, revocation",
     "lake": "results as Parquet, and reports of them",
-    "spark": "raw logs as data frames",
+    "spark": "raw logs and lakes as data frames",
     "deploy": "installing agents, and what they need",
 }
 

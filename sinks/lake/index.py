@@ -106,11 +106,13 @@ class Index:
         found += [f"the log {text.format(_files(len(each)))}" for text, each in texts.items() if each]
         return found + ([f"panes to be written again: {missing}"] if missing else [])
 
-    def refresh(self) -> None:
-        """Read the commits that are not known yet."""
+    def refresh(self, until: int | None = None) -> None:
+        """Read the commits that are not known yet, up to that version."""
         names = os.listdir(self.folder) if self.folder.is_dir() else []
         commits = sorted(int(name[:20]) for name in names if _is_commit(name))
         points = [int(name[:20]) for name in names if name.endswith(".checkpoint.parquet")]
+        if until is not None:
+            commits, points = ([at for at in each if at <= until] for each in (commits, points))
         if self.state.version < 0 and points:
             self._read_checkpoint(max(points))
         for version in commits:

@@ -184,14 +184,14 @@ def panes(spark: SparkSession, stored: Stored) -> DataFrame:
     frame = spark.read.schema(schema).parquet(re.sub(r"([\[\]{}*?\\])", r"\\\1", stored.folder))
     names = [column.split()[0] for column in PANE_COLUMNS.split(", ")]
     keys = [f"{identifier(c['stored'])} AS `#k{i}`" for i, c in enumerate(stored.keys)]
-    states = [f"{_unmerged(c)} AS {identifier(c['name'])}" for c in stored.states]
+    states = [f"{unmerged_sql(c)} AS {identifier(c['name'])}" for c in stored.states]
     frame = frame.selectExpr(*names, "date AS _date", *keys, *states, "_metadata.file_name AS `#file`")
     if _overlap(frame.inputFiles()):
         frame = _highest(frame, stored)
     return frame.where("_status <> 'withdrawn'").drop("#file")
 
 
-def _unmerged(column: dict[str, str]) -> str:
+def unmerged_sql(column: dict[str, str]) -> str:
     """SQL that turns a map into (key, value) pairs, which can be concatenated; other columns unchanged."""
     name = identifier(column["stored"])
     return f"map_entries({name})" if column["type"].startswith("map<") and column["role"] != "key" else name
