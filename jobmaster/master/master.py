@@ -339,7 +339,7 @@ class Master:
         self.log.propose(ready.entry)
 
     def _publish(self, ready: Ready) -> None:
-        put = self.publication.as_put(ready)
+        put = ready.as_put(self.job, self.ballot)
         self.outbox.put(put, self._sinks_of(ready.key))
         if not ready.coverage.is_whole and not self.publication.earlier.may_be_partial(ready.key):
             return
@@ -355,7 +355,7 @@ class Master:
         self._out += self.watchers.publish(put)
 
     def _publish_open(self, ready: Ready) -> None:
-        put = self.publication.as_put(ready)
+        put = ready.as_put(self.job, self.ballot)
         self._out += self.outbox.open(put, self._sinks_of(ready.key))
         self._out += self.watchers.publish(put)
 
@@ -399,7 +399,7 @@ class Master:
         if status == WITHDRAWN:
             return self.publication.withdrawn(key)
         ready = self.publication.reread(key)
-        return self.publication.as_put(ready) if isinstance(ready, Ready) else ready
+        return ready.as_put(self.job, self.ballot) if isinstance(ready, Ready) else ready
 
     def ledger_reported(self, source: NodeId, message: LedgerReport, now: int) -> list[Effect]:
         """A sink reports its ledger."""

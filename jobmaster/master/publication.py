@@ -421,10 +421,6 @@ class Publication:
         about = (key, self.state.shape(key[0]).size_us, self.state.covers(*key), status, revision, coverage)
         return Ready(*about, read.rows, read.lines, read.digest, at, read.panes, read.others)
 
-    def as_put(self, ready: Ready) -> Put:
-        """The window as a message."""
-        return ready.as_put(self.state.job, self.ballot)
-
     # ---- committed and read again ----
 
     def next_revision(self, key: WindowKey) -> Revision:
