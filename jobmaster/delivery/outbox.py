@@ -226,10 +226,10 @@ class Outbox:
         """Whether some sink receives open windows."""
         return self.takes_open and bool(self._sinks)
 
-    @property
-    def takers(self) -> list[str]:
-        """The names of the sinks that take windows which do not name them."""
-        return [name for name, sink in self._sinks.items() if sink.target.takes_all]
+    def with_takers(self, names: Sequence[str]) -> Sequence[str]:
+        """The sinks of a window whose own settings name these (rule Settings*): with those that take windows which do not name
+        them."""
+        return (*names, *(name for name, sink in self._sinks.items() if sink.target.takes_all))
 
     @property
     def stores_states(self) -> bool:

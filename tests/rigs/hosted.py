@@ -32,7 +32,7 @@ from elf.srt.messages.effects import Send, Write
 from elf.srt.messages.ids import NodeId, job_id, node_id
 from elf.srt.messages.messages import Contact, Item
 from elf.srt.messages.parameters import Parameters
-from elf.srt.messages.reports import AlertTest, EstimateReport, EstimateRequest, StatusReport
+from elf.srt.messages.reports import EstimateReport, EstimateRequest, StatusReport
 from elf.srt.security.certificates import TrustError
 
 SECOND = 1_000_000
@@ -107,8 +107,7 @@ class Hosted:
     def announce(self, item: Item) -> None:
         self.submit(self.node._sign(item))
 
-    def test_alert(self, source: NodeId, test: AlertTest) -> None:
-        """It has no sinks."""
+    sinks = None
 
     def describe(self, tell: StatusReport) -> StatusReport:
         lags = lags_of(self.node.seats.values(), self.clock_us())
