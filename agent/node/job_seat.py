@@ -18,13 +18,13 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from copy import copy
 from typing import TYPE_CHECKING, Any
 
-from elf.agent.node.delta_worker import DeltaWorker, State
-from elf.agent.node.group_limit import GroupLimit
 from elf.agent.node.job_limits import JobLimits
 from elf.agent.node.job_sinks import JobSinks, SinkOf
 from elf.agent.node.taking import Taking
 from elf.agent.node.term import Term
 from elf.agent.node.timers import Timed
+from elf.agent.node.worker.delta_worker import DeltaWorker, State
+from elf.agent.node.worker.group_limit import GroupLimit
 from elf.cbt.budget import Budget
 from elf.jobmaster.directory.closing import next_close
 from elf.jobmaster.directory.directory import UNBELIEVED, Directory

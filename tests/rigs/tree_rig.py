@@ -12,7 +12,7 @@ from random import Random
 
 import numpy as np
 
-from elf.agent.node.delta_worker import DeltaWorker, State
+from elf.agent.node.worker.delta_worker import DeltaWorker, State
 from elf.cbt._kernel import make_rows
 from elf.cbt.rows import Op
 from elf.srt.messages.effects import Effect, Notice, Post, Read, Route

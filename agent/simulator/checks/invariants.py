@@ -14,8 +14,8 @@ from typing import Any
 
 from msgspec.structs import asdict, replace
 
-from elf.agent.node.delta_worker import State
 from elf.agent.node.job_seat import JobSeat
+from elf.agent.node.worker.delta_worker import State
 from elf.agent.simulator.checks.oracle import Violation
 from elf.agent.simulator.world.places import Actor
 from elf.agent.simulator.world.world import World

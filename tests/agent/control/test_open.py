@@ -7,7 +7,7 @@ from functools import partial
 import msgspec
 import pytest
 
-from elf.agent.node.delta_worker import State
+from elf.agent.node.worker.delta_worker import State
 from elf.agent.simulator.run import Run
 from elf.agent.simulator.scenario import scenario as s
 from elf.jobmaster.delivery.chunks import rows_bytes

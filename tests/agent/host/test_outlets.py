@@ -23,8 +23,8 @@ from elf.srt.messages.parameters import Parameters
 from elf.typer_cli import main
 from tests.rigs.agents.mesh_rig import wait_until
 from tests.rigs.hosted import SECOND, Mesh
-from tests.sinks.endpoint import HANG_UP, Endpoint, endpoint_in_thread
-from tests.sinks.mosquitto import PATIENCE_S, Mosquitto, mosquitto, subscribed
+from tests.sinks.delivery.endpoint import HANG_UP, Endpoint, endpoint_in_thread
+from tests.sinks.delivery.mosquitto import PATIENCE_S, Mosquitto, mosquitto, subscribed
 
 pytestmark = pytest.mark.process
 SQL = "SELECT window, path, count(*) AS hits FROM access GROUP BY window(time, '2 seconds'), path"

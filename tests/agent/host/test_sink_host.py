@@ -35,7 +35,7 @@ from elf.srt.messages.reports import Failing
 from elf.srt.messages.results import LedgerRequest, Put, PutPart
 from elf.typer_cli import main
 from tests.rigs.hosted import SECOND, Hosted, Mesh
-from tests.sinks import lake_states
+from tests.sinks.lake import lake_states
 
 pytestmark = pytest.mark.process
 

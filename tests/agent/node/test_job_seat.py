@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from elf.agent.node.delta_worker import State
+from elf.agent.node.worker.delta_worker import State
 from elf.agent.simulator.world.places import Actor
 from elf.jobmaster.directory.ending import STOP_AHEAD
 from elf.srt.messages import messages as m

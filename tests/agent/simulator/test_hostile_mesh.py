@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from elf.agent.node.delta_worker import State
 from elf.agent.node.mesh_node import MeshNode
+from elf.agent.node.worker.delta_worker import State
 from elf.agent.simulator.world.places import EPOCH_US, Actor
 from elf.agent.simulator.world.sources import Traffic, VirtualSource
 from elf.agent.simulator.world.world import World

@@ -15,7 +15,7 @@ from elf.jobmaster.master.elsewhere import Elsewhere
 from elf.srt.messages.bundles import OpenBundle, Promises, again
 from elf.srt.messages.messages import FIRST, MASTERS_MAX, NO_BALLOT, Ballot, Bundle, Commit
 from elf.srt.messages.messages import Elsewhere as Promised
-from tests.agent.node.test_delta_worker import ME, Bench, F, T
+from tests.agent.node.worker.test_delta_worker import ME, Bench, F, T
 from tests.rigs.canaries.meshes import MS, SECOND, mesh
 from tests.rigs.tree_rig import JOB, bundle_of, node_name
 

@@ -40,7 +40,7 @@ from elf.srt.messages.results import NO_ROWS, WITHDRAWN, LedgerRequest, PanePart
 from tests.rigs.master_rig import PARAMETERS, SINK, T0, Rig, file, spec_of
 from tests.rigs.mesh_lines import SECOND, LogLine, part_of, plan_of, version_of
 from tests.rigs.quick import QUICK
-from tests.sinks import lake_states
+from tests.sinks.lake import lake_states
 
 A, B = b"A" * 16, b"B" * 16
 MAKER = b"M" * MAKER_BYTES

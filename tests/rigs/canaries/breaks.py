@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
-from elf.agent.node.delta_worker import DeltaWorker
 from elf.agent.node.linked_node import Outer
-from elf.agent.node.reading_places import ReadingPlaces
 from elf.agent.node.seats import SeatedNode
 from elf.agent.node.vacancy import Vacancy
+from elf.agent.node.worker.delta_worker import DeltaWorker
+from elf.agent.node.worker.reading_places import ReadingPlaces
 from elf.agent.simulator.world.sources import LINE_BYTES, VirtualFile, VirtualSource
 from elf.jobmaster.directory import changes
 from elf.jobmaster.directory.directory import Directory

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from elf.agent.node.delta_worker import DeltaWorker
+from elf.agent.node.worker.delta_worker import DeltaWorker
 from elf.jobmaster.delivery.watchers import Watchers
 from elf.srt.messages.messages import Adopt, Path
 from elf.srt.tree.place import Place

@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
-from elf.agent.node import group_limit
-from elf.agent.node.delta_worker import DeltaWorker
-from elf.agent.node.reading_places import ReadingPlaces
 from elf.agent.node.seats import SeatedNode
 from elf.agent.node.term import Term
+from elf.agent.node.worker import group_limit
+from elf.agent.node.worker.delta_worker import DeltaWorker
+from elf.agent.node.worker.reading_places import ReadingPlaces
 from elf.agent.simulator.scenario.scenario import Scenario
 from elf.agent.simulator.world.sources import VirtualSource
 from elf.cbt import other

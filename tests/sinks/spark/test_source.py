@@ -13,8 +13,8 @@ import pytest
 from elf.errors import ElfError, UsageError
 from elf.sinks.lake import layout
 from elf.sinks.lake.parquet import ParquetSink
-from tests.sinks import lake_states
-from tests.sinks.lake_states import DAY, MINUTE, START, traffic_plan, traffic_state
+from tests.sinks.lake import lake_states
+from tests.sinks.lake.lake_states import DAY, MINUTE, START, traffic_plan, traffic_state
 
 pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 

@@ -12,10 +12,10 @@ import pytest
 from elf.errors import ElfError, UsageError
 from elf.sinks.lake import layout, parquet
 from elf.sinks.lake.index import Index
-from tests.sinks import lake_states
-from tests.sinks.lake_states import MINUTE, START
+from tests.sinks.lake import lake_states
+from tests.sinks.lake.lake_states import MINUTE, START
+from tests.sinks.lake.test_lake_compact import FOREVER
 from tests.sinks.spark.test_source import put
-from tests.sinks.test_lake_compact import FOREVER
 
 pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 

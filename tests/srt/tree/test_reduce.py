@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from elf.agent.node.delta_worker import DeltaWorker
+from elf.agent.node.worker.delta_worker import DeltaWorker
 from elf.srt.messages.bundles import OpenBundle, in_log
 from elf.srt.messages.effects import Effect, Post
 from elf.srt.messages.messages import (

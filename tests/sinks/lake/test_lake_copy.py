@@ -18,10 +18,10 @@ from elf.sinks.lake.copy import copy_lake
 from elf.sinks.lake.expire import expire_lake
 from elf.sinks.lake.parquet import ParquetSink
 from elf.sinks.lake.verify import verify
-from tests.sinks import lake_states
-from tests.sinks.lake_states import DAY, MINUTE, START, traffic_plan, traffic_state
-from tests.sinks.test_lake_compact import FOREVER, put_random
-from tests.sinks.test_lake_compact_command import crashes_at, is_as
+from tests.sinks.lake import lake_states
+from tests.sinks.lake.lake_states import DAY, MINUTE, START, traffic_plan, traffic_state
+from tests.sinks.lake.test_lake_compact import FOREVER, put_random
+from tests.sinks.lake.test_lake_compact_command import crashes_at, is_as
 
 pytestmark = pytest.mark.process
 

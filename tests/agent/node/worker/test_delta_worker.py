@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from elf.agent.node.delta_worker import DeltaWorker, State
-from elf.agent.node.reading_places import ReadingPlaces
+from elf.agent.node.worker.delta_worker import DeltaWorker, State
+from elf.agent.node.worker.reading_places import ReadingPlaces
 from elf.srt.messages.effects import Effect, Read, Route
 from elf.srt.messages.events import Cut
 from elf.srt.messages.messages import (

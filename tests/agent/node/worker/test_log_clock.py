@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from elf.agent.node.log_clock import LogClock
+from elf.agent.node.worker.log_clock import LogClock
 from elf.srt.messages.messages import NO_WATERMARK
 
 SECOND = 1_000_000

@@ -7,8 +7,8 @@ from functools import partial
 import msgspec
 import pytest
 
-from elf.agent.node.delta_worker import DeltaWorker, State
 from elf.agent.node.job_seat import JobSeat
+from elf.agent.node.worker.delta_worker import DeltaWorker, State
 from elf.agent.simulator.run import Run, simulate
 from elf.agent.simulator.scenario import scenario as s
 from elf.agent.simulator.world.places import Actor

@@ -17,7 +17,7 @@ from elf.sinks.console.jsonlines import JsonLines, window_object
 from elf.sinks.delivery.contract import DeliveryError, RefusedError, WindowMessage
 from elf.sinks.delivery.mqtt import MqttCarrier, topic_of
 from elf.sinks.spec import BROKER_EXPECTED, Broker, parse_broker
-from tests.sinks.mosquitto import PATIENCE_S, free_port, mosquitto, subscribed
+from tests.sinks.delivery.mosquitto import PATIENCE_S, free_port, mosquitto, subscribed
 
 COLUMNS = (ColumnInfo("path", "string"), ColumnInfo("hits", "bigint"))
 MESSAGE = WindowMessage("id1", "hits", "v1", "final", "1.0.1", "ff", b'{"rows":[]}', True, 3600)

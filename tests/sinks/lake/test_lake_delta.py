@@ -20,9 +20,9 @@ from elf.sinks.lake.delta import Action, Add, State, changes, cover
 from elf.sinks.lake.index import Index
 from elf.sinks.lake.layout import LakeFile
 from elf.sinks.lake.parquet import ParquetSink
-from tests.sinks import lake_states
-from tests.sinks.lake_states import MINUTE, START, traffic_plan, traffic_state
-from tests.sinks.test_lake_compact import FOREVER, put_random
+from tests.sinks.lake import lake_states
+from tests.sinks.lake.lake_states import MINUTE, START, traffic_plan, traffic_state
+from tests.sinks.lake.test_lake_compact import FOREVER, put_random
 
 PLAN = traffic_plan()
 Shown = dict[tuple[datetime | None, str, int], tuple[int, int]]

@@ -30,7 +30,17 @@ from elf.sinks.lake.frames import Answer, CompactFrame, Done, read_frames, write
 from elf.sinks.lake.layout import Pane
 from elf.sinks.lake.parquet import ParquetSink
 from elf.sinks.lake.types import arrow_array, arrow_type
-from tests.sinks.lake_states import DAY, HOUR, MINUTE, START, files, groups, rows, traffic_plan, traffic_state
+from tests.sinks.lake.lake_states import (
+    DAY,
+    HOUR,
+    MINUTE,
+    START,
+    files,
+    groups,
+    rows,
+    traffic_plan,
+    traffic_state,
+)
 
 pytestmark = pytest.mark.process
 

@@ -20,7 +20,7 @@ from elf.sinks.lake import layout, parquet, spark_read
 from elf.sinks.lake.parquet import ParquetSink
 from elf.sinks.report import builtin
 from elf.sinks.report.report import report
-from tests.sinks.lake_states import DAY, HOUR, MINUTE, START, traffic_plan, traffic_state
+from tests.sinks.lake.lake_states import DAY, HOUR, MINUTE, START, traffic_plan, traffic_state
 
 pytestmark = pytest.mark.spark
 

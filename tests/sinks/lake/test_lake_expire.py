@@ -18,12 +18,12 @@ from elf.sinks.lake import expire, files, layout, removal
 from elf.sinks.lake.compact import compact_table
 from elf.sinks.lake.parquet import ParquetSink
 from elf.sinks.lake.verify import verify
-from tests.sinks import lake_states
-from tests.sinks.lake_states import DAY, HOUR, START, Groups, traffic_plan, traffic_state
-from tests.sinks.test_lake_compact import FOREVER
-from tests.sinks.test_lake_compact_command import crashes_at
-from tests.sinks.test_lake_delta import by_file_list, by_polars
-from tests.sinks.test_lake_view import by_duckdb
+from tests.sinks.lake import lake_states
+from tests.sinks.lake.lake_states import DAY, HOUR, START, Groups, traffic_plan, traffic_state
+from tests.sinks.lake.test_lake_compact import FOREVER
+from tests.sinks.lake.test_lake_compact_command import crashes_at
+from tests.sinks.lake.test_lake_delta import by_file_list, by_polars
+from tests.sinks.lake.test_lake_view import by_duckdb
 
 PLAN = traffic_plan()
 GROUPS: Groups = {("/a", 200): (1, 1)}
@@ -121,7 +121,7 @@ def test_a_writer_that_began_before_the_mark_grew(
 ) -> None:
     """Its day is removed again, whether its folder goes before it has written or after."""
     from elf.sinks.lake.frames import Done, PaneFrame, Schema
-    from tests.sinks.lake_states import columns_of
+    from tests.sinks.lake.lake_states import columns_of
 
     put_days(tmp_path, days=1)
     [table] = layout.tables(tmp_path, "traffic")

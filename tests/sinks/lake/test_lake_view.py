@@ -15,10 +15,10 @@ from elf.errors import UsageError
 from elf.jobmaster.values.sql_types import STRING
 from elf.sinks.lake import layout, parquet
 from elf.sinks.lake.parquet import ParquetSink
-from tests.sinks import lake_states
-from tests.sinks.lake_states import MINUTE, START, traffic_plan, traffic_state
-from tests.sinks.test_lake_compact import FOREVER, put_random
-from tests.sinks.test_lake_delta import Shown, by_delta_rs, by_file_list, shown
+from tests.sinks.lake import lake_states
+from tests.sinks.lake.lake_states import MINUTE, START, traffic_plan, traffic_state
+from tests.sinks.lake.test_lake_compact import FOREVER, put_random
+from tests.sinks.lake.test_lake_delta import Shown, by_delta_rs, by_file_list, shown
 
 pytestmark = pytest.mark.process
 PLAN = traffic_plan()

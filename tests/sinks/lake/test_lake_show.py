@@ -14,9 +14,9 @@ from elf.errors import UsageError
 from elf.sinks.lake import layout, parquet
 from elf.sinks.lake.parquet import ParquetSink
 from elf.sinks.lake.show import show
-from tests.sinks import lake_states
-from tests.sinks.lake_states import DAY, MINUTE, START, traffic_plan, traffic_state
-from tests.sinks.test_lake_compact import FOREVER
+from tests.sinks.lake import lake_states
+from tests.sinks.lake.lake_states import DAY, MINUTE, START, traffic_plan, traffic_state
+from tests.sinks.lake.test_lake_compact import FOREVER
 
 pytestmark = pytest.mark.process
 PLAN = traffic_plan()

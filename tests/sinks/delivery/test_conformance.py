@@ -19,8 +19,8 @@ from elf.sinks.delivery.jsonl import JsonlCarrier
 from elf.sinks.delivery.mqtt import MqttCarrier
 from elf.sinks.delivery.webhook import WebhookCarrier
 from elf.sinks.spec import Broker, Hook
-from tests.sinks.endpoint import Endpoint, endpoint_in_thread
-from tests.sinks.mosquitto import PATIENCE_S, mosquitto, subscribed
+from tests.sinks.delivery.endpoint import Endpoint, endpoint_in_thread
+from tests.sinks.delivery.mosquitto import PATIENCE_S, mosquitto, subscribed
 
 pytestmark = pytest.mark.process
 MESSAGE = WindowMessage("id", "hits", "v1", "final", "1.0.1", "ff", b"", False, 3600)

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from elf.agent.node.group_limit import PANES_MAX, GroupLimit, LimitsAt
 from elf.agent.node.job_limits import JobLimits
+from elf.agent.node.worker.group_limit import PANES_MAX, GroupLimit, LimitsAt
 from elf.agent.simulator.run import Run, simulate
 from elf.agent.simulator.scenario import scenario as s
 from elf.cbt.other import is_other

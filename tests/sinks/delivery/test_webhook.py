@@ -18,7 +18,7 @@ from elf.sinks.delivery import webhook
 from elf.sinks.delivery.contract import DeliveryError, RefusedError, WindowMessage
 from elf.sinks.delivery.webhook import WebhookCarrier, refusal_of
 from elf.sinks.spec import HOOK_EXPECTED, Hook, parse_hook
-from tests.sinks.endpoint import HANG_UP, OK, Endpoint, Request, listening
+from tests.sinks.delivery.endpoint import HANG_UP, OK, Endpoint, Request, listening
 
 PATIENCE_S = 60.0
 SECRET = "whsec_" + b64encode(bytes(range(32))).decode()

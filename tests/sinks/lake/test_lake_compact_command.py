@@ -16,11 +16,11 @@ from elf.agent.commands.lake.lake import compact_command
 from elf.errors import UsageError
 from elf.sinks.lake import compact, layout
 from elf.sinks.lake.parquet import ParquetSink
-from tests.sinks import lake_states
-from tests.sinks.lake_states import DAY, MINUTE, START, traffic_plan, traffic_state
-from tests.sinks.test_lake_compact import FOREVER, put_random
-from tests.sinks.test_lake_delta import by_file_list, by_polars
-from tests.sinks.test_lake_view import by_duckdb
+from tests.sinks.lake import lake_states
+from tests.sinks.lake.lake_states import DAY, MINUTE, START, traffic_plan, traffic_state
+from tests.sinks.lake.test_lake_compact import FOREVER, put_random
+from tests.sinks.lake.test_lake_delta import by_file_list, by_polars
+from tests.sinks.lake.test_lake_view import by_duckdb
 
 pytestmark = pytest.mark.process
 PLAN = traffic_plan()

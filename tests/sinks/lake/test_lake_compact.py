@@ -16,7 +16,17 @@ from elf.sinks.lake import compact, layout, parquet
 from elf.sinks.lake import files as lake_files
 from elf.sinks.lake.frames import CompactFrame
 from elf.sinks.lake.parquet import ParquetSink
-from tests.sinks.lake_states import DAY, HOUR, MINUTE, START, files, groups, rows, traffic_plan, traffic_state
+from tests.sinks.lake.lake_states import (
+    DAY,
+    HOUR,
+    MINUTE,
+    START,
+    files,
+    groups,
+    rows,
+    traffic_plan,
+    traffic_state,
+)
 
 pytestmark = pytest.mark.process
 

@@ -47,9 +47,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from enum import Enum
 
-from elf.agent.node.kept_bundles import MOVED, KeptBundles
-from elf.agent.node.log_clock import LogClock
-from elf.agent.node.reading_places import ReadingPlaces
+from elf.agent.node.worker.kept_bundles import MOVED, KeptBundles
+from elf.agent.node.worker.log_clock import LogClock
+from elf.agent.node.worker.reading_places import ReadingPlaces
 from elf.jobmaster.log.schedule import AFTER_ALL, number_of
 from elf.srt.messages import messages as m
 from elf.srt.messages.bundles import Promises, has_lines, in_log, wrongly_cut
