@@ -41,11 +41,12 @@ check: $(VENV)/.ready
 wheel: $(VENV)/.ready
 	$(BIN)/python tests/wheel.py
 
-# All scenarios that failed once, whole; then new seeds of the simulator for SECONDS, all on all cores. What fails is kept in
-# soak-failures/, as found and shrunk, and printed.
+# All examples of the property tests; all scenarios that failed once, whole; then new seeds of the simulator for SECONDS, all on all
+# cores. What fails of the scenarios is kept in soak-failures/, as found and shrunk, and printed.
 # `elf simulate --replay FILE` runs it again.
 SECONDS ?= 600
 soak: $(VENV)/.ready
+	ELF_EXAMPLES=all $(BIN)/python -m pytest -q -n auto --dist loadgroup -m hypothesis
 	$(BIN)/python -m tests.soak --kept
 	$(BIN)/python -m tests.soak $(SECONDS) soak-failures
 

@@ -1,6 +1,7 @@
 """Compiles the kernels, and notes with what they were built. All else is declared in pyproject.toml."""
 
 import json
+import os
 import platform
 import subprocess
 import sysconfig
@@ -34,7 +35,7 @@ def kernel(path: Path) -> Extension:
         include_dirs=[numpy.get_include(), "src/elf/cbt", "src/elf/agent/files"],
         depends=headers,
         define_macros=[("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION")],
-        extra_compile_args=FLAGS,
+        extra_compile_args=[*FLAGS, *os.environ.get("CFLAGS", "").split()],  # the last ones count
     )
 
 

@@ -20,15 +20,18 @@ from typing import Any
 from zlib import crc32
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from elf.errors import ElfError
 from tests.rigs.agents.zygote import Zygote
 from tests.rigs.paths import ROOT
 from tests.rigs.spark import as_users_have_it, for_small_queries
 from tests.rigs.warm_writer import WarmWriters
+from tests.soak.examples import ALL, draw_fewer
 
-settings.register_profile("elf", settings.default, deadline=None)  # a busy machine is no failure
+settings.register_profile(  # a busy machine is no failure
+    "elf", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("elf")
 
 SYSTEM = Path(__file__).parent / "system"
@@ -78,12 +81,15 @@ def pytest_collection(session: pytest.Session) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks by folder and fixture, and groups of tests that share one process of xdist. Large groups start first.
+    """Marks by folder and fixture, and groups of tests that share one process of xdist. Large groups start first. Property tests
+    draw a share of their examples.
 
     spark: one session serves them. agents: each test starts several agents, which wait more than they work, so it runs beside
     tests that only compute and not beside as many agents again; half of the processes run them, a module always the same one.
     programs: they run programs that wait by themselves, for seconds, and no clock of a test measures these.
     """
+    if not ALL:
+        draw_fewer(items)
     halves = max(1, int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")) // 2)
     for item in items:
         if item.path.is_relative_to(SYSTEM):
