@@ -90,8 +90,8 @@ def versions(frame: DataFrame) -> list[Stored]:
 
 
 def _stored(about: dict[str, Any]) -> Stored:
-    job, version, since, until = about["job"], about["version"], *about["span"]
-    return Stored(job, version, "", "", about["columns"], about["recipe"], (since, until))
+    since, until = about["span"]
+    return Stored(about["job"], about["version"], "", "", about["columns"], about["recipe"], (since, until))
 
 
 def _must_merge(stored: Stored, every: Every | None) -> None:
