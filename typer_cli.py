@@ -311,6 +311,31 @@ def report(
 
 
 @app.command()
+def verify(
+    job: Annotated[str, typer.Argument(metavar="JOB", help="A job in the lake.")],
+    lake: Annotated[Path, typer.Option(metavar="LAKE", help="The folder that a parquet sink wrote.")],
+    logs: Annotated[
+        list[str],
+        typer.Option(metavar="FILE", help="A log, or a glob of logs, from which it was made; several times."),
+    ],
+    since: Annotated[str | None, RUN["since"]] = None,
+    until: Annotated[str | None, RUN["until"]] = None,
+    format: LogFormat = "auto",
+    timezone: Timezone = "UTC",
+    master: Annotated[
+        str | None, typer.Option(metavar="URL", help="A Spark master.", show_default="local")
+    ] = None,
+) -> None:
+    """Compare a job's windows in a lake with the raw logs.
+
+    Spark runs the job's own text over the logs. The exit code is 1 if a window differs; rows that only one side has are shown.
+    """
+    from elf.agent.commands.verify import verify_command
+
+    raise typer.Exit(verify_command(job, lake, logs, since, until, format, timezone, master))
+
+
+@app.command()
 def demo(
     seconds: Annotated[
         int, typer.Option(min=20, max=3600, metavar="N", help="How long the traffic lasts.")

@@ -28,7 +28,7 @@ from elf.jobmaster.values.sql_types import STRING, SqlType
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    Paths = str | PathLike[str] | Sequence[str | PathLike[str]]
+Paths = str | PathLike[str] | Sequence[str | PathLike[str]]
 
 PARALLEL = 8
 """Tasks at least, if files are large enough, where Spark does not say how many it can run."""

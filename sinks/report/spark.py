@@ -65,6 +65,11 @@ def session(master: str | None = None, app_name: str = "elf") -> SparkSession:
         try:
             return builder.getOrCreate()
         except Exception as error:
+            if "JAVA_GATEWAY_EXITED" in str(error):
+                raise ElfError(
+                    "Spark's Java ended as it began, for the reason that it printed: free memory for it, or set JAVA_HOME to "
+                    f"Java {OLDEST_JAVA} or later"
+                ) from error
             reason = " ".join(str(error).split())[:300]
             raise ElfError(f"Spark does not start on {master or 'local[*]'}: {reason}") from error
 

@@ -35,7 +35,7 @@ def rollup(frame: DataFrame, every: str | None = None, *, timezone: str = "UTC")
     frames = []
     for stored in versions(frame):
         _must_merge(stored, longer)
-        groups = group_by_job(_panes(frame, stored), stored, longer)
+        groups = group_by_job(panes(frame, stored), stored, longer)
         frames.append(results(groups, stored))
     first = frames[-1]
     for other in frames[-2::-1]:
@@ -90,8 +90,8 @@ def versions(frame: DataFrame) -> list[Stored]:
 
 
 def _stored(about: dict[str, Any]) -> Stored:
-    job, version, since, until = about["job"], about["version"], *about["span"]
-    return Stored(job, version, "", "", about["columns"], about["recipe"], (since, until))
+    since, until = about["span"]
+    return Stored(about["job"], about["version"], "", "", about["columns"], about["recipe"], (since, until))
 
 
 def _must_merge(stored: Stored, every: Every | None) -> None:
@@ -103,7 +103,7 @@ def _must_merge(stored: Stored, every: Every | None) -> None:
         raise UsageError(f"job {stored.job}: {reason.replace('--every', 'every')}")
 
 
-def _panes(frame: DataFrame, stored: Stored) -> DataFrame:
+def panes(frame: DataFrame, stored: Stored) -> DataFrame:
     """The rows of one version, as `elf.sinks.lake.spark_read.panes` gives them. Raises UsageError for missing columns."""
     there = {name.lower() for name in frame.columns}
     needed = ["_pane_start", "_empty", "version", *(column["stored"] for column in stored.columns)]

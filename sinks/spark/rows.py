@@ -68,7 +68,7 @@ def _gone(part: Part, schema: Any) -> Any:
     for start in part.starts:
         begin = EPOCH + timedelta(microseconds=start)
         end = begin + timedelta(microseconds=part.pane_us)
-        values = {START: begin, "_pane_end": end} if part.pane_us else {}
+        values: dict[str, Any] = {START: begin, "_pane_end": end} if part.pane_us else {}
         values |= {"_status": "revised", "_empty": True}
         rows.append(values | {"version": part.version, "date": day_of(part)})
     return pa.RecordBatch.from_pylist(

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from datetime import date, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -25,18 +25,14 @@ from pyspark.sql.datasource import (
     LessThan,
     LessThanOrEqual,
 )
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from elf.sinks.spark.partitions import grouped, read
 from elf.sinks.spark.rollup import ABOUT
-from elf.sinks.spark.rows import batches
 from elf.sinks.spark.tables import Options, Part, Snapshot, day_of, micros, options, table_of
 
-PARTITION_BYTES = 32 << 20
-"""Compressed bytes of files that one task reads: some million rows."""
 
-
-class LakeSource(DataSource):  # type: ignore[misc]
+class LakeSource(DataSource):
     """The format `elf`. Options: see `elf.sinks.spark.tables.OPTIONS`."""
 
     @classmethod
@@ -69,12 +65,7 @@ def _asks_for_filters() -> bool:
     return Path(sys._getframe(2).f_code.co_filename).name == "data_source_pushdown_filters.py"
 
 
-class Parts(InputPartition):  # type: ignore[misc]
-    def __init__(self, parts: list[Part]) -> None:
-        self.parts = parts
-
-
-class LakeReader(DataSourceReader):  # type: ignore[misc]
+class LakeReader(DataSourceReader):
     """Reads the files of the snapshot, several small ones by one task."""
 
     def __init__(self, asked: Options, schema: StructType) -> None:
@@ -131,8 +122,9 @@ def _within(low: Any, high: Any, kind: type[Filter], value: Any) -> bool:
     """Whether a value in [low, high] may compare so; true for what is not known."""
     if isinstance(value, datetime):
         value = micros(value)
-    if low is None or not isinstance(value, str | int | date) or type(value) is not type(low):
+    if low is None or type(value) is not type(low) or not isinstance(value, str | int | date):
         return True
+    value = cast(Any, value)
     if kind is EqualTo:
         return bool(low <= value <= high)
     if kind in (GreaterThan, GreaterThanOrEqual):
@@ -140,22 +132,3 @@ def _within(low: Any, high: Any, kind: type[Filter], value: Any) -> bool:
     if kind in (LessThan, LessThanOrEqual):
         return bool(low <= value)
     return True
-
-
-def grouped(parts: list[Part]) -> list[InputPartition]:
-    """Small parts together."""
-    found: list[list[Part]] = []
-    room = 0
-    for part in parts:
-        if part.size > room or not found:
-            found.append([])
-            room = PARTITION_BYTES
-        found[-1].append(part)
-        room -= part.size
-    return [Parts(each) for each in found]
-
-
-def read(partition: InputPartition, schema: StructType) -> Iterator[Any]:
-    """The rows of a partition; Spark asks for one without parts where there are none at all."""
-    parts = partition.parts if isinstance(partition, Parts) else []
-    return batches(parts, to_arrow_schema(schema, timezone="UTC"))

@@ -29,7 +29,7 @@ from pyspark.sql.types import StructType
 from elf.errors import ElfError, UsageError
 from elf.jobmaster.windows.result import Revision
 from elf.sinks.lake import delta, layout
-from elf.sinks.spark.source import grouped, read
+from elf.sinks.spark.partitions import grouped, read
 from elf.sinks.spark.tables import Options, Part, Snapshot, table_of
 
 Pane = tuple[str, int]
@@ -59,7 +59,7 @@ class Changes(msgspec.Struct):
         self.panes |= dict.fromkeys(before.keys() - after.keys())
 
 
-class LakeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
+class LakeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The stream of one table. Raises ElfError for an offset that the log cannot answer any more."""
 
     def __init__(self, asked: Options, schema: StructType) -> None:

@@ -103,6 +103,23 @@ def test_no_pyspark_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.process
+def test_a_java_that_cannot_start_is_one_line(tmp_path: Path) -> None:
+    """As for want of memory: Java says so itself, and ends."""
+    pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
+    java = make_java(tmp_path / "java", "21")
+    java.write_text("#!/bin/sh\necho 'Error occurred during initialization of VM' >&2\nexit 1\n")
+    code = "from elf.sinks.report.spark import session\ntry: session()\nexcept Exception as error: print(repr(error))"
+    environment = os.environ | {"JAVA_HOME": str(tmp_path / "java"), "XDG_CACHE_HOME": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment
+    )
+    assert done.stdout.startswith(
+        "ElfError(\"Spark's Java ended as it began, for the reason that it printed: free memory"
+    )
+    assert "Error occurred during initialization of VM" in done.stderr
+
+
+@pytest.mark.process
 @pytest.mark.spark
 @pytest.mark.slow
 def test_spark_runs_on_the_packaged_java_alone(tmp_path: Path) -> None:

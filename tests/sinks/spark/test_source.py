@@ -21,8 +21,9 @@ pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 from pyspark.sql.datasource import EqualTo, GreaterThan, In, LessThan
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from elf.sinks.spark.partitions import Parts
 from elf.sinks.spark.rows import read
-from elf.sinks.spark.source import LakeSource, Parts, PushedReader, may_match
+from elf.sinks.spark.source import LakeSource, PushedReader, may_match
 
 pytestmark = pytest.mark.process
 PLAN = traffic_plan()
@@ -50,7 +51,8 @@ def rows(**options: Any) -> list[dict[str, Any]]:
     source = LakeSource({name: str(value) for name, value in options.items()})
     schema = source.schema()
     reader = source.reader(schema)
-    return [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
+    batches: list[Any] = [batch for part in reader.partitions() for batch in reader.read(part)]
+    return [row for batch in batches for row in batch.to_pylist()]
 
 
 def groups(found: list[dict[str, Any]]) -> dict[Any, tuple[int, int]]:

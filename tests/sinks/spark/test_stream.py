@@ -19,6 +19,7 @@ from tests.sinks.spark.test_source import put
 
 pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
 
 from elf.sinks.spark.source import LakeSource
@@ -172,7 +173,15 @@ def test_spark_goes_on_where_it_stopped(spark: Any, tmp_path: Path) -> None:
         frame = spark.readStream.format("elf").option("maxFilesPerTrigger", 1).load(str(lake))
         chosen = frame.select("_revision_n", "_acc0").writeStream.format("parquet")
         chosen = chosen.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
-        chosen.start(str(out)).awaitTermination()
+        for attempt in range(
+            9
+        ):  # Spark gives the stream's Python process ten seconds to start, which a busy machine may not
+            try:
+                chosen.start(str(out)).awaitTermination()
+                break
+            except StreamingQueryException as error:
+                if "failed to connect back" not in str(error) or attempt == 8:
+                    raise
         return sorted(tuple(row) for row in spark.read.parquet(str(out)).collect())
 
     put(lake, {0: one(3), 60: one(4)}, 1)
