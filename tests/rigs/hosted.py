@@ -106,8 +106,11 @@ class Hosted:
     def announce(self, item: Item) -> None:
         self.submit(self.node._sign(item))
 
+    sinks: SinkHost | None = None
+
     def test_alert(self, source: NodeId, test: AlertTest) -> None:
-        """It has no sinks."""
+        if self.sinks is not None:
+            self.sinks.test_alert(source, test)
 
     def describe(self, tell: StatusReport) -> StatusReport:
         return replace(tell, version="1.0", memory_bytes=1 << 20, memory_max=1 << 26)
@@ -304,8 +307,8 @@ class Mesh:
             sections += self._others
             records = {key: Readable(known) for key, known in host.actor.disk.records.items()}
             if self.sink is not None:  # of a life that was killed: its connections end too
-                self._killed = asyncio.get_running_loop().create_task(self.sink._outlets.close())
-            self.sink = SinkHost(sections, host, records, self._folder)
+                self._killed = asyncio.get_running_loop().create_task(_ended(self.sink))
+            self.sink = host.sinks = SinkHost(sections, host, records, self._folder)
             for each in records.values():
                 each.is_closed = True
 
@@ -325,3 +328,9 @@ class Mesh:
     def __exit__(self, *about: object) -> None:
         self._stop.set()
         self._thread.join()
+
+
+async def _ended(sink: SinkHost) -> None:
+    """Its connections end, as those of a process that is killed."""
+    await sink._outlets.close()
+    await sink.alerts.close()
