@@ -109,6 +109,7 @@ class Alerting:
             self._waiting.clear()
             self._at = None
             return
+        self._at = now + LOOK_US
         if self._is_under_way or not self._has_room():
             return
         found = self._next(now)
@@ -118,7 +119,8 @@ class Alerting:
         is_clock = not self._state.alerts.is_idle or any(
             each.is_no_data for each in self._settings.newest.alerts
         )
-        self._at = now + LOOK_US if self._waiting or is_clock else None
+        if not self._waiting and not is_clock:
+            self._at = None
 
     def tick(self, now: int) -> None:
         """Look, if it is time."""
