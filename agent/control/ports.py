@@ -21,6 +21,13 @@ class Estimating(Protocol):
         """A request of that node."""
 
 
+class Testing(Protocol):
+    """Sends test notifications of alerts."""
+
+    def test_alert(self, source: NodeId, test: AlertTest) -> None:
+        """Another agent asks for a test of a sink here."""
+
+
 class Host(Protocol):
     """What the control service needs of the process around a node."""
 
@@ -34,8 +41,9 @@ class Host(Protocol):
     @property
     def estimates(self) -> Estimating: ...
 
-    def test_alert(self, source: NodeId, test: AlertTest) -> None:
-        """Another agent asks for a test of a sink here."""
+    @property
+    def sinks(self) -> Testing | None:
+        """None without sinks."""
 
     def refusal(self, item: Item) -> TrustError | None:
         """Why this agent does not accept the signature of an item; None: it does."""

@@ -480,7 +480,8 @@ class ControlService:
             self._host.estimates.take(source, message)
             return
         if isinstance(message, AlertTest):
-            self._host.test_alert(source, message)
+            if self._host.sinks is not None:
+                self._host.sinks.test_alert(source, message)
             return
         exchange = self._exchanges.get(message.number)  # type: ignore[attr-defined]
         if exchange is not None:

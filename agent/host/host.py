@@ -55,7 +55,7 @@ from elf.jobmaster.log.stored import Stored
 from elf.srt.messages.effects import Notice, Read, Recall, Send, Write
 from elf.srt.messages.ids import JobId, NodeId, node_id, short
 from elf.srt.messages.messages import COUNT_MAX, LIFE_MAX, Contact, Item, Message
-from elf.srt.messages.reports import AlertTest, Failing, StatusReport
+from elf.srt.messages.reports import Failing, StatusReport
 from elf.srt.messages.typed import parse
 from elf.srt.security.certificates import Keys, Trust, TrustError
 from elf.srt.security.items import Notary
@@ -406,11 +406,6 @@ class Host:
         """Jobs that fail here, in their seats or in a sink."""
         now = self.clock_us()
         return self.node.failing(now) + (self.sinks.failing(now) if self.sinks is not None else ())
-
-    def test_alert(self, source: NodeId, test: AlertTest) -> None:
-        """Another agent asks for a test of a sink here."""
-        if self.sinks is not None:
-            self.sinks.test_alert(source, test)
 
     def describe(self, report: StatusReport) -> StatusReport:
         """Add the figures that only the process knows."""

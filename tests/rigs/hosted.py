@@ -31,7 +31,7 @@ from elf.srt.messages.effects import Send, Write
 from elf.srt.messages.ids import NodeId, job_id, node_id
 from elf.srt.messages.messages import Contact, Item
 from elf.srt.messages.parameters import Parameters
-from elf.srt.messages.reports import AlertTest, EstimateReport, EstimateRequest, StatusReport
+from elf.srt.messages.reports import EstimateReport, EstimateRequest, StatusReport
 from elf.srt.security.certificates import TrustError
 
 SECOND = 1_000_000
@@ -107,10 +107,6 @@ class Hosted:
         self.submit(self.node._sign(item))
 
     sinks: SinkHost | None = None
-
-    def test_alert(self, source: NodeId, test: AlertTest) -> None:
-        if self.sinks is not None:
-            self.sinks.test_alert(source, test)
 
     def describe(self, tell: StatusReport) -> StatusReport:
         return replace(tell, version="1.0", memory_bytes=1 << 20, memory_max=1 << 26)

@@ -19,7 +19,7 @@ from elf.typer_cli import main
 from tests.agent.host.test_outlets import SECRET
 from tests.rigs.agents.mesh_rig import wait_until
 from tests.rigs.hosted import SECOND, Mesh
-from tests.sinks.alertmanager import Alertmanager, alertmanager
+from tests.sinks.alerts.alertmanager import Alertmanager, alertmanager
 from tests.sinks.endpoint import Endpoint, endpoint_in_thread
 from tests.sinks.mosquitto import PATIENCE_S
 

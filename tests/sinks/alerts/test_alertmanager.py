@@ -17,7 +17,7 @@ from elf.jobmaster.directory.job_spec import JobSpec, Version
 from elf.sinks.delivery.alertmanager import FIRING_S, AlertmanagerCarrier, alert_of, label_name
 from elf.sinks.delivery.contract import DeliveryError, RefusedError, WindowMessage
 from elf.sinks.spec import Hook
-from tests.sinks.alertmanager import Alertmanager, alertmanager
+from tests.sinks.alerts.alertmanager import Alertmanager, alertmanager
 from tests.sinks.endpoint import endpoint_in_thread
 from tests.sinks.mosquitto import PATIENCE_S
 
