@@ -13,6 +13,7 @@ PAGES = {
     "query": "the query language: clauses, types, aggregates, functions, differences from Spark",
     "formats": "log formats: names, columns, units, time zones, detection",
     "jobs": "jobs on the agents of a mesh: start, change, watch, stop",
+    "alerts": "alerts over a job's windows, and where they go",
     "mesh": "agents together: joining, leaving, what they promise",
     "keys": "certificates: the mesh's authority, operators, revocation",
     "lake": "results as Parquet, and reports of them",

@@ -21,8 +21,8 @@ class Estimating(Protocol):
         """A request of that node."""
 
 
-class AlertTests(Protocol):
-    """Sends tests of alerts to the sinks of an agent."""
+class Testing(Protocol):
+    """Sends test notifications of alerts."""
 
     def test_alert(self, source: NodeId, test: AlertTest) -> None:
         """Another agent asks for a test of a sink here."""
@@ -42,8 +42,8 @@ class Host(Protocol):
     def estimates(self) -> Estimating: ...
 
     @property
-    def sinks(self) -> AlertTests | None:
-        """None: this agent serves no sinks."""
+    def sinks(self) -> Testing | None:
+        """None without sinks."""
 
     def refusal(self, item: Item) -> TrustError | None:
         """Why this agent does not accept the signature of an item; None: it does."""

@@ -31,7 +31,6 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from elf.agent.node.abilities import Abilities
-from elf.agent.node.alert_states import with_alerts
 from elf.agent.node.departure import Departure
 from elf.agent.node.early import EarlyMessages, message_job
 from elf.agent.node.job_seat import JobSeat
@@ -39,7 +38,7 @@ from elf.agent.node.job_sinks import SinkOf
 from elf.agent.node.linked_node import Outer, Standing
 from elf.agent.node.revoked import OWN, REVOKED, Voids, apply_revocations
 from elf.agent.node.rivals import Rivals
-from elf.agent.node.roles import roles_of
+from elf.agent.node.roles import roles_of, with_alerts
 from elf.agent.node.seats import Records, SeatedNode
 from elf.agent.node.timers import Timed
 from elf.agent.node.vacancy import Vacancy

@@ -83,7 +83,7 @@ class AlertOutbox:
 
     def tick(self, book: Book, log: Ballot, now: int) -> list[Effect]:
         """Send what is due. O(1) while nothing is."""
-        if self._due is None or self._due > now:
+        if self._due is None or now < self._due <= now + ASK_US_MAX:  # later: the clock stepped back
             return []
         out: list[Effect] = []
         dues = [due for name in self._names for due in self._serve(name, book, log, now, out)]

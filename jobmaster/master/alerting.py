@@ -22,7 +22,7 @@ from elf.jobmaster.delivery.outbox import LATER
 from elf.jobmaster.directory.settings import Settings, settings_at
 from elf.jobmaster.log.entries import Judged
 from elf.jobmaster.log.job_state import JobState, WindowKey
-from elf.jobmaster.log.schedule import Shape, in_force, plan_of
+from elf.jobmaster.log.schedule import AFTER_ALL, Shape, in_force, plan_of
 from elf.jobmaster.master.proposals import Proposals
 from elf.jobmaster.master.publication import Publication
 from elf.jobmaster.master.ready import Ready
@@ -109,6 +109,7 @@ class Alerting:
             self._waiting.clear()
             self._at = None
             return
+        self._at = now + LOOK_US
         if self._is_under_way or not self._has_room():
             return
         found = self._next(now)
@@ -118,7 +119,8 @@ class Alerting:
         is_clock = not self._state.alerts.is_idle or any(
             each.is_no_data for each in self._settings.newest.alerts
         )
-        self._at = now + LOOK_US if self._waiting or is_clock else None
+        if not self._waiting and not is_clock:
+            self._at = None
 
     def tick(self, now: int) -> None:
         """Look, if it is time."""
@@ -126,7 +128,7 @@ class Alerting:
             self.look(now)
 
     def _next(self, now: int) -> Judgement | None:
-        first_open = self._publication.first_unfinal_end()
+        first_open = self._first_open()
         while self._waiting:
             key = min(self._waiting, key=lambda each: (self._end(each) if self._is_there(each) else 0, each))
             if not self._is_there(key) or self._end(key) <= self._state.alerts.until_us:
@@ -139,6 +141,18 @@ class Alerting:
             if found is not None or key in self._waiting:
                 return found
         return self._idle(first_open) or self._silence(first_open, now)
+
+    def _first_open(self) -> Micros:
+        """The end of the first window that has lines and is not final in the log; `AFTER_ALL` without one. O(windows)."""
+        return min(
+            (
+                self._end((version, start))
+                for version, starts in self._publication.unsettled.unfinal.items()
+                if version in self._state.touched and self._state.shape(version).pane_us
+                for start in starts
+            ),
+            default=AFTER_ALL,
+        )
 
     def _is_there(self, key: WindowKey) -> bool:
         return key in self._state.finals and key[0] in self._state.touched

@@ -57,7 +57,7 @@ class Publication:
         self.contents = Contents(state, budget, stores_states, settings.sample)
         self.earlier = EarlierResults(state, ballot)
         self.elsewhere = Elsewhere(ballot, parameters.lagging_us)
-        self._unsettled = Unsettled()
+        self.unsettled = self._unsettled = Unsettled()
         self._counts: dict[WindowKey, int] = {}
         self._pending: dict[WindowKey, Ready] = {}
         self.held_since: dict[WindowKey, int] = {}
@@ -466,18 +466,6 @@ class Publication:
         finals = sorted(shown, key=lambda key: (key[1], key[0]))
         before = bisect_left(finals, since_us, key=lambda key: key[1])
         return finals[max(0, before - back) :]
-
-    def first_unfinal_end(self) -> Micros:
-        """The end of the first window that has lines and is not final in the log; `AFTER_ALL` without one. O(windows)."""
-        return min(
-            (
-                self.state.covers(version, start)[1]
-                for version, starts in self._unsettled.unfinal.items()
-                if version in self.state.touched and self.state.shape(version).pane_us
-                for start in starts
-            ),
-            default=AFTER_ALL,
-        )
 
     def republish_open(self) -> None:
         """For a new watcher: publish all open windows at the next emit interval, even those that have not changed."""

@@ -107,7 +107,7 @@ class Hosted:
     def announce(self, item: Item) -> None:
         self.submit(self.node._sign(item))
 
-    sinks = None
+    sinks: SinkHost | None = None
 
     def describe(self, tell: StatusReport) -> StatusReport:
         lags = lags_of(self.node.seats.values(), self.clock_us())
@@ -308,8 +308,8 @@ class Mesh:
             sections += self._others
             records = {key: Readable(known) for key, known in host.actor.disk.records.items()}
             if self.sink is not None:  # of a life that was killed: its connections end too
-                self._killed = asyncio.get_running_loop().create_task(self.sink._outlets.close())
-            self.sink = SinkHost(sections, host, records, self._folder)
+                self._killed = asyncio.get_running_loop().create_task(_ended(self.sink))
+            self.sink = host.sinks = SinkHost(sections, host, records, self._folder)
             for each in records.values():
                 each.is_closed = True
 
@@ -329,3 +329,9 @@ class Mesh:
     def __exit__(self, *about: object) -> None:
         self._stop.set()
         self._thread.join()
+
+
+async def _ended(sink: SinkHost) -> None:
+    """Its connections end, as those of a process that is killed."""
+    await sink._outlets.close()
+    await sink.alerts.close()

@@ -153,6 +153,10 @@ def test_a_takeover_neither_repeats_nor_forgets() -> None:
         rig.commit(1)  # both windows are final; the entries about alerts are lost with this master
     lost = [entry for _, entry in rig.waiting if isinstance(entry, Judged)]
     assert lost
+    rig.tick(2 * SECOND)
+    assert (rig.master.alerting.deadline or 0) > rig.now, (
+        "it waits for the entry without asking for another call at once"
+    )
     state = JobState(rig.spec.id, "hits", Budget(1 << 28))
     state.restore(LogCodec().unpack_state(LogCodec().pack_state(rig.state.snapshot())))
     after = Rig(rig.spec, state=state, ballot=NEXT, now=rig.now)

@@ -1,0 +1,129 @@
+"""Alerts of a mesh's job, from its file to a webhook and a real Alertmanager, through the death of the agent with these."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from standardwebhooks import Webhook
+
+from elf.agent.config.specs import SinkSection
+from elf.jobmaster.delivery.dispatch import Dispatch
+from elf.sinks.spec import Hook
+from elf.srt.messages.parameters import Parameters
+from elf.typer_cli import main
+from tests.agent.host.test_outlets import SECRET
+from tests.rigs.agents.mesh_rig import wait_until
+from tests.rigs.hosted import SECOND, Mesh
+from tests.sinks.alerts.alertmanager import Alertmanager, alertmanager
+from tests.sinks.endpoint import Endpoint, endpoint_in_thread
+from tests.sinks.mosquitto import PATIENCE_S
+
+pytestmark = pytest.mark.process
+LEAST = 11
+JOB = f"""\
+lateness = "3s"
+sql = "SELECT window, path, count(*) AS hits FROM access GROUP BY window(time, '2 seconds'), path"
+
+[[alert]]
+name = "many"
+when = "hits >= {LEAST}"
+text = "{{path}}: {{hits}}"
+labels = {{ severity = "page" }}
+sinks = ["pager", "am"]
+"""
+
+
+@pytest.fixture
+def endpoint() -> Iterator[Endpoint]:
+    with endpoint_in_thread() as endpoint:
+        yield endpoint
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Alertmanager]:
+    with alertmanager(tmp_path) as server:
+        yield server
+
+
+@pytest.fixture
+def mesh(
+    tmp_path: Path, endpoint: Endpoint, server: Alertmanager, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Mesh]:
+    monkeypatch.setattr(Dispatch, "pause_us", 20_000)
+    secret = tmp_path / "hook.secret"
+    secret.touch(0o600)
+    secret.write_text(SECRET)
+    hooks = {"pager": Hook("127.0.0.1", endpoint.port, False, "/in", "shop", secret, is_private=True)}
+    others = [SinkSection("am", alertmanager=Hook("127.0.0.1", server.port, False, "/", is_private=True))]
+    parameters = Parameters(seat_retry_us=100_000, seat_retry_us_max=SECOND)
+    with Mesh(tmp_path, nodes=3, hooks=hooks, others=others, parameters=parameters) as mesh:
+        (tmp_path / "hits.toml").write_text(JOB)
+        file = str(tmp_path / "hits.toml")
+        assert main(["job", "start", "hits", "-f", file, "--agent", str(mesh.socket())]) == 0
+        yield mesh
+
+
+def events(endpoint: Endpoint, count: int) -> list[dict[str, Any]]:
+    """The next changes of alerts; each is signed."""
+    found: list[dict[str, Any]] = []
+    while len(found) < count:
+        request = endpoint.requests.get(timeout=PATIENCE_S)
+        event = Webhook(SECRET).verify(request.body, request.headers)
+        assert (event["type"], event["source"]) == ("elf.alert", "/elf/v1/shop/hits")
+        assert event["id"] == event["data"]["id"]
+        found.append(event["data"])
+    return found
+
+
+def check(mesh: Mesh, found: list[dict[str, Any]]) -> None:
+    """Each is what one pass over the lines says, and an instance fires and is resolved in turn."""
+    firing: set[str] = set()
+    for each in {each["id"]: each for each in found}.values():
+        path, end = each["keys"]["path"], datetime.fromisoformat(each["at"])
+        hits = mesh.truth_at(int(end.timestamp()) * SECOND - 2 * SECOND, 2 * SECOND).get(path, 0)
+        assert (hits >= LEAST) == (each["state"] == "firing")
+        assert (path in firing) == (each["state"] == "resolved")
+        firing ^= {path}
+        if each["state"] == "firing":
+            assert each["text"] == f"{path}: {hits}"
+
+
+def test_each_change_reaches_a_webhook_and_an_alertmanager(
+    mesh: Mesh, endpoint: Endpoint, server: Alertmanager, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = events(endpoint, 6)
+    check(mesh, found)
+    assert len({each["id"] for each in found}) == 6
+
+    def knows() -> bool:
+        return {each["labels"]["alertname"] for each in server.alerts()} == {"many"}
+
+    wait_until(knows, "Alertmanager has an alert", seconds=PATIENCE_S)
+    capsys.readouterr()
+    assert main(["alerts", "list", "--output", "json", "--agent", str(mesh.socket())]) == 0
+    (line, *_) = json.loads(capsys.readouterr().out)["alerts"]
+    assert (line["job"], line["alert"], line["when"]) == ("hits", "many", f"hits >= {LEAST}")
+    assert main(["alerts", "test", "many", "--agent", str(mesh.socket())]) == 0
+    assert capsys.readouterr().out == (
+        "sink pager: has a test notification\nsink am: has a test notification\n"
+    )
+
+
+def test_a_killed_agent_repeats_what_was_not_recorded_and_loses_nothing(
+    mesh: Mesh, endpoint: Endpoint
+) -> None:
+    found = events(endpoint, 2)
+    endpoint.is_silent = True
+    found += events(endpoint, 1)
+    mesh.in_world(lambda: mesh.world.crash(mesh.hosts[1].actor))
+    endpoint.is_silent = False
+    mesh.in_world(lambda: mesh.restart(mesh.hosts[1]))
+    mesh.in_world(mesh.open_sink)
+    again = events(endpoint, 4)
+    assert again[0]["id"] == found[-1]["id"], "it was not acknowledged"
+    check(mesh, [*found, *again])
