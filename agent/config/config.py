@@ -38,7 +38,7 @@ from elf.agent.config.toml_values import (
 from elf.agent.files.listing import refused
 from elf.errors import ConfigError, FormatError
 from elf.sinks import spec
-from elf.sinks.spec import Broker, Hook, SinkSpec
+from elf.sinks.spec import Broker, Hook, Prometheus, SinkSpec
 from elf.srt.messages.parameters import Parameters
 
 _KINDS = (
@@ -48,11 +48,17 @@ _KINDS = (
     'webhook = "https://HOST/PATH"',
     'jsonl = "FOLDER"',
     'exec = ["/PROGRAM"]',
+    'prometheus = "scrape"',
 )
-_ABOUT = {"mqtt": 'a broker: mqtt = "mqtt://HOST"', "webhook": 'an endpoint: webhook = "https://HOST/PATH"'}
+_ABOUT = {
+    "mqtt": 'a broker: mqtt = "mqtt://HOST"',
+    "webhook": 'an endpoint: webhook = "https://HOST/PATH"',
+    "prometheus": 'a receiver: prometheus = "http://HOST/PATH"',
+}
 _KEYS_OF = {
     "mqtt": ("mesh", "credentials", "ca", "cert", "key"),
     "webhook": ("mesh", "secret", "ca", "private"),
+    "prometheus": ("credentials", "ca", "private"),
 }
 """The keys of a sink that only some kinds have."""
 ONLY_IN_A_MESH = 'only an agent of a mesh has this; add {}listen = "HOST:PORT"'
@@ -217,6 +223,7 @@ class _Reader:
         bundle = self._values("keys", {"bundle": Key(self._folder)})["bundle"]
         sinks = tuple(self._sink(i, table) for i, table in enumerate(self._tables("sink", required=False)))
         self._unique("sink", [sink.name for sink in sinks])
+        self._check_scrape(sinks, joining)
         limits = limits_of(self._values("limits", CAP_KEYS))
         section = MeshSection(
             limits=limits, bundle=bundle, parameters=self._parameters(), sinks=sinks, **joining
@@ -288,6 +295,7 @@ class _Reader:
             "webhook": Key(spec.parse_hook),
             "jsonl": Key(self._folder),
             "exec": Key(specs.read_command),
+            "prometheus": Key(spec.parse_prometheus),
         }
         takes = {"jobs": Key(specs.read_patterns, ())}
         about = {"mesh": Key(specs.read_name, "main"), "private": Key(read_flag)}
@@ -308,7 +316,31 @@ class _Reader:
             values["mqtt"] = self._broker(index, values["mqtt"], given)
         elif kind == "webhook":
             values["webhook"] = self._endpoint(index, values["webhook"], given)
+        elif kind == "prometheus":
+            values["prometheus"] = self._prometheus(index, values["prometheus"], given)
         return SinkSection(**values)
+
+    def _check_scrape(self, sinks: Sequence[SinkSection], joining: dict[str, Any]) -> None:
+        found = [
+            at
+            for at, sink in enumerate(sinks)
+            if sink.prometheus is not None and sink.prometheus.write is None
+        ]
+        if found and joining["metrics"] is None:
+            wanted = 'the gauges are on the agent\'s page: add metrics = "HOST:PORT" to [agent]'
+            self._refuse("sink", "prometheus", wanted, found[0])
+        if len(found) > 1:
+            self._refuse("sink", "prometheus", "one sink of an agent may be its page", found[1])
+
+    def _prometheus(self, index: int, target: Prometheus, given: dict[str, Any]) -> Prometheus:
+        if target.write is None:
+            if any(given[key] for key in ("credentials", "ca", "private")):
+                self._refuse("sink", "prometheus", "credentials, ca and private are about a receiver", index)
+            return target
+        if not target.write.tls and given["ca"]:
+            self._refuse("sink", "prometheus", "certificates need https://HOST", index)
+        write = replace(target.write, ca=given["ca"], is_private=bool(given["private"]))
+        return Prometheus(write, given["credentials"])
 
     def _broker(self, index: int, broker: Broker, given: dict[str, Any]) -> Broker:
         if (given["cert"] is None) != (given["key"] is None):

@@ -17,7 +17,7 @@ from elf.agent.config import units
 from elf.agent.config.names import NAME_EXPECTED, is_name
 from elf.errors import PeerError
 from elf.jobmaster.directory.limits import NO_LIMITS, Limits
-from elf.sinks.spec import Broker, Hook
+from elf.sinks.spec import Broker, Hook, Prometheus
 from elf.srt.messages.addresses import Address, parse_address
 from elf.srt.messages.parameters import Parameters
 from elf.srt.messages.patterns import PATTERNS_MAX
@@ -38,8 +38,8 @@ class SinkSection(msgspec.Struct, frozen=True):
     """A sink that this agent serves to all jobs of the mesh: a lake, a stream, a broker, a webhook, files of lines, or a command.
 
     parquet: the folder of the lake. console: the format in which the stream writes on the agent's standard output. mqtt: the
-    broker. webhook: the endpoint. jsonl: the folder of the files. command: a program and its arguments. jobs: patterns of the
-    names of jobs whose windows it takes though they do not name it.
+    broker. webhook: the endpoint. jsonl: the folder of the files. command: a program and its arguments. prometheus: a receiver,
+    or the agent's metrics page. jobs: patterns of the names of jobs whose windows it takes though they do not name it.
     """
 
     name: str
@@ -49,6 +49,7 @@ class SinkSection(msgspec.Struct, frozen=True):
     webhook: Hook | None = None
     jsonl: Path | None = None
     command: tuple[str, ...] | None = None
+    prometheus: Prometheus | None = None
     jobs: tuple[str, ...] = ()
 
     @property
@@ -63,6 +64,8 @@ class SinkSection(msgspec.Struct, frozen=True):
             return f"sink {self.name}: webhook at {self.webhook}"
         if self.jsonl is not None:
             return f"sink {self.name}: {self.jsonl}/JOB.DAY.jsonl"
+        if self.prometheus is not None:
+            return f"sink {self.name}: Prometheus, {self.prometheus}"
         if self.command is not None:
             return f"sink {self.name}: runs {self.command[0]}"
         where = f"{self.parquet}" if self.console is None else f"standard output, {CONSOLES[self.console]}"

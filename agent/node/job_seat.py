@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Any
 from elf.agent.node.delta_worker import DeltaWorker, State
 from elf.agent.node.group_limit import GroupLimit
 from elf.agent.node.job_limits import JobLimits
-from elf.agent.node.job_sinks import JobSinks, SinkOf
-from elf.agent.node.taking import Taking
+from elf.agent.node.job_sinks import JobSinks, SinkOf, Taking
 from elf.agent.node.term import Term
 from elf.agent.node.timers import Timed
 from elf.cbt.budget import Budget

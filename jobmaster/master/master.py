@@ -328,14 +328,10 @@ class Master:
 
     def _publish(self, ready: Ready) -> None:
         put = self.publication.as_put(ready)
-        self.outbox.put(put, self._sinks_of(ready.key))
+        self.outbox.put(put, self.outbox.route(self.publication.settings.of(ready.key)))
         if not ready.coverage.is_whole and not self.publication.earlier.may_be_partial(ready.key):
             return
         self._out += self.watchers.publish(without_panes(put))
-
-    def _sinks_of(self, key: WindowKey) -> Sequence[str]:
-        """Rule Settings*: a window goes to the sinks of its own settings, not of the newest, and to those that take all."""
-        return (*self.publication.settings.of(key).sinks, *self.outbox.takers)
 
     def withdraw(self, put: Put) -> None:
         """Windows*: one version per result. A window that is no longer a result is withdrawn from all its readers."""
@@ -344,7 +340,7 @@ class Master:
 
     def _publish_open(self, ready: Ready) -> None:
         put = self.publication.as_put(ready)
-        self._out += self.outbox.open(put, self._sinks_of(ready.key))
+        self._out += self.outbox.open(put, self.outbox.route(self.publication.settings.of(ready.key)))
         self._out += self.watchers.publish(put)
 
     def _retire(self) -> None:
@@ -406,7 +402,7 @@ class Master:
         self._ledgers -= 1
 
         def takes(key: WindowKey) -> bool:
-            return sink in self._sinks_of(key)
+            return sink in self.outbox.route(self.publication.settings.of(key))
 
         for put in self.publication.ledger_reported(entries, self.outbox.is_late(sink), takes):
             self.outbox.put(put, (sink,))

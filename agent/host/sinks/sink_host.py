@@ -8,7 +8,7 @@ answered only where the job has one sink here.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +124,10 @@ class SinkHost:
     def delivering(self, now: int) -> tuple[SinkState, ...]:
         """All sinks."""
         return (*(state for store in self._each for state in store.states(now)), *self._outlets.states(now))
+
+    def families(self) -> Iterator[Any]:
+        """Gauges of results for the agent's metrics page."""
+        return self._outlets.families()
 
     def _compact(self) -> None:
         moment = time.monotonic()
