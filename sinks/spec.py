@@ -108,6 +108,30 @@ class Hook(msgspec.Struct, frozen=True):
         return f"{'https' if self.tls else 'http'}://{self.authority}"
 
 
+class Prometheus(msgspec.Struct, frozen=True):
+    """write: the remote-write receiver; None: gauges on the agent's metrics page. credentials: a file with one line,
+    USER:PASSWORD."""
+
+    write: Hook | None = None
+    credentials: Path | None = None
+
+    def __str__(self) -> str:
+        return "gauges at /metrics" if self.write is None else f"remote-write to {self.write}"
+
+
+PROMETHEUS_EXPECTED = '"scrape", or the address of a receiver like "http://HOST:9090/api/v1/write"'
+
+
+def parse_prometheus(text: object) -> Prometheus:
+    """Raises ValueError with what was expected."""
+    if text == "scrape":
+        return Prometheus()
+    try:
+        return Prometheus(parse_hook(text))
+    except ValueError:
+        raise ValueError(PROMETHEUS_EXPECTED) from None
+
+
 HOOK_EXPECTED = "https://HOST/PATH or http://HOST/PATH, without a user: secret names a file that signs"
 
 

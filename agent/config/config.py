@@ -38,7 +38,7 @@ from elf.agent.config.toml_values import (
 from elf.agent.files.listing import refused
 from elf.errors import ConfigError, FormatError
 from elf.sinks import spec
-from elf.sinks.spec import Broker, Hook
+from elf.sinks.spec import Broker, Hook, Prometheus
 from elf.srt.messages.parameters import Parameters
 
 _KINDS = (
@@ -48,12 +48,14 @@ _KINDS = (
     'webhook = "https://HOST/PATH"',
     'jsonl = "FOLDER"',
     'exec = ["/PROGRAM"]',
+    'prometheus = "scrape"',
     'alertmanager = "http://HOST:9093"',
 )
 _ABOUT = {
     "parquet": 'a lake: parquet = "FOLDER"',
     "mqtt": 'a broker: mqtt = "mqtt://HOST"',
     "webhook": 'an endpoint: webhook = "https://HOST/PATH"',
+    "prometheus": 'a receiver: prometheus = "http://HOST/PATH"',
     "alertmanager": 'an Alertmanager: alertmanager = "http://HOST:9093"',
 }
 _KEYS_OF = {
@@ -61,6 +63,7 @@ _KEYS_OF = {
     "mqtt": ("mesh", "credentials", "ca", "cert", "key"),
     "webhook": ("mesh", "secret", "ca", "private"),
     "alertmanager": ("credentials", "ca", "private"),
+    "prometheus": ("credentials", "ca", "private"),
 }
 """The keys of a sink that only some kinds have."""
 ONLY_IN_A_MESH = 'only an agent of a mesh has this; add {}listen = "HOST:PORT"'
@@ -232,6 +235,7 @@ class _Reader:
         self.sinks = [self._sink(i, table) for i, table in enumerate(self._tables("sink", required=False))]
         self.named = [sink.name for sink in self.sinks]
         self._unique("sink", self.named)
+        self._check_scrape(self.sinks, joining)
         limits = limits_of(self._values("limits", CAP_KEYS))
         section = MeshSection(limits=limits, bundle=bundle, parameters=self._parameters(), **joining)
         if listen is not None:
@@ -295,6 +299,7 @@ class _Reader:
             "jsonl": Key(self._folder),
             "exec": Key(specs.read_command),
             "alertmanager": Key(spec.parse_hook),
+            "prometheus": Key(spec.parse_prometheus),
         }
         takes = {"jobs": Key(specs.read_patterns, ())}
         about = {"mesh": Key(specs.read_name, "main"), "private": Key(read_flag)}
@@ -323,7 +328,31 @@ class _Reader:
                 self._refuse("sink", "alertmanager", "certificates need https://HOST", index)
             about = {"ca": given["ca"], "credentials": given["credentials"]}
             values["alertmanager"] = replace(hook, is_private=bool(given["private"]), **about)
+        elif kind == "prometheus":
+            values["prometheus"] = self._prometheus(index, values["prometheus"], given)
         return SinkSection(**values)
+
+    def _check_scrape(self, sinks: Sequence[SinkSection], joining: dict[str, Any]) -> None:
+        found = [
+            at
+            for at, sink in enumerate(sinks)
+            if sink.prometheus is not None and sink.prometheus.write is None
+        ]
+        if found and joining["metrics"] is None:
+            wanted = 'the gauges are on the agent\'s page: add metrics = "HOST:PORT" to [agent]'
+            self._refuse("sink", "prometheus", wanted, found[0])
+        if len(found) > 1:
+            self._refuse("sink", "prometheus", "one sink of an agent may be its page", found[1])
+
+    def _prometheus(self, index: int, target: Prometheus, given: dict[str, Any]) -> Prometheus:
+        if target.write is None:
+            if any(given[key] for key in ("credentials", "ca", "private")):
+                self._refuse("sink", "prometheus", "credentials, ca and private are about a receiver", index)
+            return target
+        if not target.write.tls and given["ca"]:
+            self._refuse("sink", "prometheus", "certificates need https://HOST", index)
+        write = replace(target.write, ca=given["ca"], is_private=bool(given["private"]))
+        return Prometheus(write, given["credentials"])
 
     def _broker(self, index: int, broker: Broker, given: dict[str, Any]) -> Broker:
         if (given["cert"] is None) != (given["key"] is None):

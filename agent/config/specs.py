@@ -20,7 +20,7 @@ from elf.agent.config.names import NAME_EXPECTED, is_name
 from elf.agent.config.units import Age
 from elf.errors import PeerError
 from elf.jobmaster.directory.limits import NO_LIMITS, Limits
-from elf.sinks.spec import Broker, Hook, SinkSpec
+from elf.sinks.spec import Broker, Hook, Prometheus, SinkSpec
 from elf.srt.messages.addresses import Address, parse_address
 from elf.srt.messages.parameters import Parameters
 from elf.srt.messages.patterns import PATTERNS_MAX
@@ -41,10 +41,11 @@ class SinkSection(msgspec.Struct, frozen=True):
     """A sink that this agent serves to all jobs of the mesh: a lake, a stream, a broker, a webhook, files of lines, or a command.
 
     parquet: the folder of the lake. console: the format in which the stream writes on the agent's standard output. mqtt: the
-    broker. webhook: the endpoint. jsonl: the folder of the files. command: a program and its arguments. alertmanager: where it
-    is; it takes alerts and no windows. shows_open: of a stream: whether it shows the open windows of the agent's own jobs too.
-    keep: the age at which the lake's days expire; None: never. compact_after: that at which a day becomes one file, in
-    microseconds. jobs: patterns of the names of jobs whose windows it takes though they do not name it.
+    broker. webhook: the endpoint. jsonl: the folder of the files. command: a program and its arguments. prometheus: a receiver,
+    or the agent's metrics page. alertmanager: where it is; it takes alerts and no windows. shows_open: of a stream: whether it
+    shows the open windows of the agent's own jobs too. keep: the age at which the lake's days expire; None: never.
+    compact_after: that at which a day becomes one file, in microseconds. jobs: patterns of the names of jobs whose windows it
+    takes though they do not name it.
     """
 
     name: str
@@ -58,6 +59,7 @@ class SinkSection(msgspec.Struct, frozen=True):
     shows_open: bool = False
     keep: Age | None = None
     compact_after: int | None = None
+    prometheus: Prometheus | None = None
     jobs: tuple[str, ...] = ()
 
     @property
@@ -74,6 +76,8 @@ class SinkSection(msgspec.Struct, frozen=True):
             return f"sink {self.name}: alertmanager at {self.alertmanager}, alerts only"
         if self.jsonl is not None:
             return f"sink {self.name}: {self.jsonl}/JOB.DAY.jsonl"
+        if self.prometheus is not None:
+            return f"sink {self.name}: Prometheus, {self.prometheus}"
         if self.command is not None:
             return f"sink {self.name}: runs {self.command[0]}"
         if self.keep is not None:

@@ -354,6 +354,7 @@ def _disk(host: Host) -> Iterator[Family]:
         yield "elf_sink_windows_total", "Windows stored in this agent's sinks.", [({}, sinks.stored)]
         yield "elf_sink_refused", "1 while writes to a sink fail.", [({}, int(sinks.is_refused))]
         yield from _delivering(sinks.delivering(host.clock_us()))
+        yield from sinks.families()
 
 
 def _lags(jobs: Sequence[tuple[str, Sequence[Lag]]], now: int) -> Iterator[Family]:

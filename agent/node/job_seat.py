@@ -19,8 +19,7 @@ from copy import copy
 from typing import TYPE_CHECKING, Any
 
 from elf.agent.node.job_limits import JobLimits
-from elf.agent.node.job_sinks import JobSinks, SinkOf
-from elf.agent.node.taking import Taking
+from elf.agent.node.job_sinks import JobSinks, SinkOf, Taking
 from elf.agent.node.term import Term
 from elf.agent.node.timers import Timed
 from elf.agent.node.worker.delta_worker import DeltaWorker, State

@@ -35,10 +35,9 @@ from msgspec.structs import replace
 
 from elf.agent.node.abilities import Abilities
 from elf.agent.node.job_seat import JobSeat
-from elf.agent.node.job_sinks import SinkOf
+from elf.agent.node.job_sinks import SinkOf, Taking
 from elf.agent.node.linked_node import LinkedNode, Outer, Standing, is_for_disk
 from elf.agent.node.neighbours import Neighbours
-from elf.agent.node.taking import Taking
 from elf.agent.node.timers import Timed
 from elf.agent.node.vacancy import Phase, Vacancy
 from elf.cbt.budget import Budget

@@ -1,6 +1,6 @@
 """What one sink that delivers messages sends next, and when it tries again.
 
-A window is offered, begins, and ends in one of three ways:
+A window is offered, begins, and ends in one of four ways:
 
     state     | what happens                      | next
     ----------+-----------------------------------+----------------------------------------------------------------
@@ -8,6 +8,7 @@ A window is offered, begins, and ends in one of three ways:
     waits     | next, fewer than `AT_ONCE` fly    | flies, the oldest first; one revision of a window at a time
     flies     | acknowledged                      | is over: the ledger records it
               | refused                           | is over: the master offers it again
+              | declined                          | is over: the ledger records it
               | failed (the connection)           | waits again, and all others that fly
 
 Nothing here is the only copy: a window stays at its master until the ledger has it. So what does not fit is left to the master,
@@ -142,6 +143,12 @@ class Dispatch:
         self._end(delivery)
         self.refusals += 1
         self.problem = problem
+
+    def declined(self, delivery: Delivery) -> None:
+        """The sink will never take this one: it is not offered again."""
+        self._end(delivery)
+        self.refusals += 1
+        self._in_a_row, self.problem = 0, ""
 
     def failed(self, problem: str) -> None:
         """The connection failed, or could not be made: all that fly wait again, unless a later revision waits."""

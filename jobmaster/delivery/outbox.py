@@ -50,6 +50,7 @@ import msgspec
 from msgspec.structs import replace
 
 from elf.jobmaster.delivery.chunks import ChunkedWindow, put_bytes, whole
+from elf.jobmaster.directory.settings import Settings
 from elf.jobmaster.log.schedule import AFTER_ALL
 from elf.srt.messages.effects import Effect, Notice, Send
 from elf.srt.messages.ids import JobId, NodeId, short
@@ -226,10 +227,9 @@ class Outbox:
         """Whether some sink receives open windows."""
         return self.takes_open and bool(self._sinks)
 
-    def with_takers(self, names: Sequence[str]) -> Sequence[str]:
-        """The sinks of a window whose own settings name these (rule Settings*): with those that take windows which do not name
-        them."""
-        return (*names, *(name for name, sink in self._sinks.items() if sink.target.takes_all))
+    def route(self, settings: Settings) -> list[str]:
+        """Rule Settings*: the sinks of a window with these settings: those that they name, and those that take all."""
+        return [name for name, sink in self._sinks.items() if sink.target.takes_all or name in settings.sinks]
 
     @property
     def stores_states(self) -> bool:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from elf.errors import PeerError
-from elf.jobmaster.plan.plan import Plan
+from elf.jobmaster.plan.plan import Call, Column, Expression, Plan
+from elf.jobmaster.values.sql_types import Kind
 from elf.jobmaster.windows.reading import digest_steps
 from elf.jobmaster.windows.result import ColumnInfo, Lines, Window
 from elf.srt.messages.results import WITHDRAWN, Put
@@ -31,6 +34,22 @@ def window_of(job: str, put: Put, plan: Plan | None) -> Window:
         others=put.others,
         is_single=plan is not None and plan.is_single,
     )
+
+
+@lru_cache(maxsize=64)
+def key_columns(plan: Plan) -> tuple[str, ...]:
+    """The names of the columns that no aggregate decides, without the window; of several with one name the first."""
+    names: dict[str, bool] = {}
+    for output in plan.select:
+        if output.type.kind is not Kind.WINDOW:
+            names.setdefault(output.name, not _is_aggregated(output.expression))
+    return tuple(name for name, is_key in names.items() if is_key)
+
+
+def _is_aggregated(expression: Expression) -> bool:
+    if isinstance(expression, Column):
+        return expression.name.startswith("#a")
+    return isinstance(expression, Call) and any(map(_is_aggregated, expression.arguments))
 
 
 def check_rows(put: Put) -> None:

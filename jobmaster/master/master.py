@@ -340,7 +340,7 @@ class Master:
 
     def _publish(self, ready: Ready) -> None:
         put = ready.as_put(self.job, self.ballot)
-        self.outbox.put(put, self.outbox.with_takers(self.publication.settings.of(ready.key).sinks))
+        self.outbox.put(put, self.outbox.route(self.publication.settings.of(ready.key)))
         if not ready.coverage.is_whole and not self.publication.earlier.may_be_partial(ready.key):
             return
         self._out += self.watchers.publish(without_panes(put))
@@ -352,9 +352,7 @@ class Master:
 
     def _publish_open(self, ready: Ready) -> None:
         put = ready.as_put(self.job, self.ballot)
-        self._out += self.outbox.open(
-            put, self.outbox.with_takers(self.publication.settings.of(ready.key).sinks)
-        )
+        self._out += self.outbox.open(put, self.outbox.route(self.publication.settings.of(ready.key)))
         self._out += self.watchers.publish(put)
 
     def _retire(self) -> None:
@@ -416,7 +414,7 @@ class Master:
         self._ledgers -= 1
 
         def takes(key: WindowKey) -> bool:
-            return sink in self.outbox.with_takers(self.publication.settings.of(key).sinks)
+            return sink in self.outbox.route(self.publication.settings.of(key))
 
         for put in self.publication.ledger_reported(entries, self.outbox.is_late(sink), takes):
             self.outbox.put(put, (sink,))

@@ -10,15 +10,14 @@ Source: https://github.com/prometheus/alertmanager/blob/main/api/v2/openapi.yaml
 
 from __future__ import annotations
 
-import os
 import re
 import time
-from base64 import b64encode
 from datetime import UTC, datetime
 
 import msgspec
 
-from elf.sinks.delivery.contract import DeliveryError, WindowMessage
+from elf.sinks.delivery.contract import WindowMessage
+from elf.sinks.delivery.http import authorization
 from elf.sinks.delivery.webhook import WebhookCarrier
 
 FIRING_S = 240
@@ -48,8 +47,8 @@ class AlertmanagerCarrier(WebhookCarrier):
     """One connection to an Alertmanager, for changes of alerts. See `Carrier`."""
 
     async def connect(self) -> None:
-        self._authorization()
-        await self._open()
+        authorization(self._hook.credentials)
+        await self._endpoint.open()
 
     def _body(self, message: WindowMessage) -> bytes:
         return msgspec.json.encode([alert_of(msgspec.json.decode(message.body), time.time())])
@@ -62,24 +61,9 @@ class AlertmanagerCarrier(WebhookCarrier):
             "content-type: application/json",
             f"content-length: {len(body)}",
             "user-agent: elf",
-            *self._authorization(),
+            *authorization(self._hook.credentials),
         )
         return "\r\n".join((*head, "", "")).encode("latin-1") + body
-
-    def _authorization(self) -> list[str]:
-        """The header of the file with USER:PASSWORD, which is read at each request. Raises DeliveryError without its text."""
-        path = self._hook.credentials
-        if path is None:
-            return []
-        try:
-            if os.stat(path).st_mode & 0o007:
-                raise DeliveryError(f"{path}: other users may read it; chmod 600 {path}")
-            data = path.read_bytes().strip(b"\r\n")
-        except OSError as error:
-            raise DeliveryError(f"{path}: {error.strerror}") from None
-        if b":" not in data or b"\n" in data:
-            raise DeliveryError(f"{path}: expected one line, USER:PASSWORD")
-        return [f"authorization: Basic {b64encode(data).decode()}"]
 
 
 def alert_of(event: dict[str, object], now_s: float) -> dict[str, object]:

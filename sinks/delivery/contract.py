@@ -3,6 +3,7 @@
     connect -> deliver, deliver, … -> close
                   |
                   `-- returns: acknowledged   RefusedError: this message only   DeliveryError: the connection is over
+                                              DeclinedError: never this message
 
 A kind of such a sink is one module with a `Carrier`. What is sent next, again, and after which pause is decided outside
 (`elf.jobmaster.delivery.dispatch`), and so is what has been acknowledged (the ledger). So a carrier keeps nothing: after a
@@ -31,10 +32,15 @@ class RefusedError(Exception):
     """The sink refuses this one message. The text is shown."""
 
 
+class DeclinedError(Exception):
+    """The sink will never take this message, or not all of it: it counts as refused, and comes no more. The text is shown."""
+
+
 class WindowMessage(msgspec.Struct, frozen=True):
-    """One window, or one change of an alert (`kind`). id: of (job, version, window, revision), the same at each repetition.
-    body: JSON (`window_json_of`). is_newest: no newer window of the job was delivered before, nor a later revision of this one.
-    keep_s: how long it matters."""
+    """One window, or one change of an alert (`kind`). id: of (job, version, window, revision), the same at each repetition. body:
+    JSON (`window_json_of`). is_newest: no newer window of the job was delivered before, nor a later revision of this one. keep_s:
+    how long it matters. keys: the columns that no aggregate decides, without the window. end_us: of the window. fresh_s: after
+    that the next one is overdue."""
 
     id: str
     job: str
@@ -46,6 +52,9 @@ class WindowMessage(msgspec.Struct, frozen=True):
     is_newest: bool
     keep_s: int
     kind: str = "window"
+    keys: tuple[str, ...] = ()
+    end_us: int = 0
+    fresh_s: int = 0
 
 
 class Carrier(Protocol):

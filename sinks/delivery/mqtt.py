@@ -4,6 +4,8 @@ The topic is `elf/v1/MESH/JOB/window`; what separates levels or is a wildcard in
 job is retained. Version 5 of the protocol adds the content type, an expiry and user properties; a broker that refuses version 5
 is spoken to in 3.1.1 from then on.
 
+Whether a sink is connected is retained on `elf/v1/MESH/AGENT/sinks/SINK`: `online`, or `offline`, by itself or as its last will.
+
 The session begins anew with each connection: what the broker has not acknowledged is repeated by the agent, from its ledger and
 not from a client's memory. One client identifier for each sink and agent, so that a broker ends the old connection before it
 serves the new one, and no message of the old one comes late.
@@ -30,6 +32,7 @@ from elf.sinks.spec import Broker
 
 ANSWER_S = 20.0
 """How long the broker may take to answer a connection, and to acknowledge a message."""
+GOODBYE_S = 2.0
 PAYLOAD_BYTES_MAX = 268_000_000
 """The protocol's bound is 268,435,455 bytes, with the topic and properties."""
 UNSUPPORTED_VERSION = (1, 132)
@@ -39,6 +42,11 @@ UNSUPPORTED_VERSION = (1, 132)
 def topic_of(mesh: str, job: str, kind: str = "window") -> str:
     """The topic of a job's windows, or of its alerts."""
     return f"elf/v1/{quote(mesh, safe='')}/{quote(job, safe='')}/{kind}"
+
+
+def state_topic(mesh: str, agent: str, sink: str) -> str:
+    """The topic of whether a sink is connected."""
+    return f"elf/v1/{quote(mesh, safe='')}/{quote(agent, safe='')}/sinks/{quote(sink, safe='')}"
 
 
 def client_id(mesh: str, agent: str, sink: str) -> str:
@@ -64,7 +72,8 @@ class MqttCarrier:
         import aiomqtt
 
         try:
-            client = _client(self._broker, client_id(self._broker.mesh, self._agent, self._sink), self.is_old)
+            identifier = client_id(self._broker.mesh, self._agent, self._sink)
+            client = _client(self._broker, identifier, self._state_topic, self.is_old)
             await client.__aenter__()
         except aiomqtt.MqttError as error:
             code = getattr(error, "rc", None)
@@ -76,6 +85,20 @@ class MqttCarrier:
         except (OSError, ValueError) as error:  # a file of credentials or certificates, TLS
             raise DeliveryError(_text(error)) from None
         self._client = client
+        await self._tell(b"online", ANSWER_S)
+
+    @property
+    def _state_topic(self) -> str:
+        return state_topic(self._broker.mesh, self._agent, self._sink)
+
+    async def _tell(self, state: bytes, patience_s: float) -> None:
+        """Say whether the sink is connected. A broker that refuses it takes windows nevertheless. Raises DeliveryError."""
+        try:
+            await asyncio.wait_for(
+                self._client.acknowledged(self._state_topic, state, True, None), patience_s
+            )
+        except TimeoutError:
+            raise DeliveryError(f"no acknowledgement within {patience_s:.0f} s") from None
 
     async def deliver(self, message: WindowMessage) -> None:
         if len(message.body) > PAYLOAD_BYTES_MAX:
@@ -83,7 +106,7 @@ class MqttCarrier:
         topic = topic_of(self._broker.mesh, message.job, message.kind)
         properties = None if self.is_old else _properties(message)
         try:
-            refusal = await self._client.acknowledged(topic, message, properties)
+            refusal = await self._client.acknowledged(topic, message.body, message.is_newest, properties)
         except TimeoutError:
             raise DeliveryError(f"no acknowledgement within {ANSWER_S:.0f} s") from None
         if refusal:
@@ -101,14 +124,17 @@ class MqttCarrier:
     async def close(self) -> None:
         import aiomqtt
 
-        client, self._client = self._client, None
+        client = self._client
         if client is not None:
+            with suppress(DeliveryError):
+                await self._tell(b"offline", GOODBYE_S)
+            self._client = None
             with suppress(aiomqtt.MqttError, OSError):
                 await client.__aexit__(None, None, None)
 
 
-def _client(broker: Broker, identifier: str, is_old: bool) -> Any:
-    """A client that is not connected yet. Raises OSError, ValueError."""
+def _client(broker: Broker, identifier: str, state_topic: str, is_old: bool) -> Any:
+    """A client that is not connected yet. state_topic: of its last will. Raises OSError, ValueError."""
     import aiomqtt
     from paho.mqtt.client import MQTT_CLEAN_START_FIRST_ONLY
 
@@ -117,9 +143,9 @@ def _client(broker: Broker, identifier: str, is_old: bool) -> Any:
 
         waiting: dict[int, asyncio.Future[str]]
 
-        async def acknowledged(self, topic: str, message: WindowMessage, properties: Any) -> str:
+        async def acknowledged(self, topic: str, body: bytes, retain: bool, properties: Any) -> str:
             """Publish. Returns "", or why the broker refuses it. Raises TimeoutError, DeliveryError."""
-            sent = self._client.publish(topic, message.body, 1, message.is_newest, properties)
+            sent = self._client.publish(topic, body, 1, retain, properties)
             if sent.rc != 0:
                 raise DeliveryError("the connection has ended")
             answer = self.waiting[sent.mid] = asyncio.get_running_loop().create_future()
@@ -146,6 +172,7 @@ def _client(broker: Broker, identifier: str, is_old: bool) -> Any:
         password=password,
         timeout=ANSWER_S,
         tls_context=_tls(broker),
+        will=aiomqtt.Will(state_topic, b"offline", 1, True),
         clean_session=True if is_old else None,
         clean_start=MQTT_CLEAN_START_FIRST_ONLY if is_old else True,
     )

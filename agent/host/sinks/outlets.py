@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import blake2b
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,11 +27,17 @@ from elf.errors import PeerError
 from elf.jobmaster.delivery.chunks import put_bytes
 from elf.jobmaster.delivery.dispatch import Delivery, Dispatch
 from elf.jobmaster.delivery.ledger import Ledger
-from elf.jobmaster.delivery.shown import check_rows, window_of
+from elf.jobmaster.delivery.shown import check_rows, key_columns, window_of
 from elf.jobmaster.directory.job_spec import JobSpec
 from elf.jobmaster.log.schedule import plan_of
 from elf.sinks.console.jsonlines import window_object
-from elf.sinks.delivery.contract import Carrier, DeliveryError, RefusedError, WindowMessage
+from elf.sinks.delivery.contract import (
+    Carrier,
+    DeclinedError,
+    DeliveryError,
+    RefusedError,
+    WindowMessage,
+)
 from elf.srt.messages.effects import Write
 from elf.srt.messages.ids import JobId, NodeId
 from elf.srt.messages.messages import NO_BALLOT
@@ -76,6 +83,10 @@ class Outlets:
     def states(self, now: int) -> tuple[SinkState, ...]:
         return tuple(each.state(now) for each in self._each.values())
 
+    def families(self) -> Iterator[Any]:
+        """The gauges of those that have some, as of the agent's metrics."""
+        return chain.from_iterable(each.families() for each in self._each.values())
+
     async def close(self) -> None:
         for each in self._each.values():
             await each.close()
@@ -100,6 +111,11 @@ def _carrier(section: SinkSection, agent: str) -> Carrier | None:
         from elf.sinks.delivery.jsonl import JsonlCarrier
 
         return JsonlCarrier(section.jsonl)
+    if section.prometheus is not None:
+        from elf.sinks.delivery.prometheus import RemoteWriteCarrier, ScrapeCarrier
+
+        write = section.prometheus.write
+        return ScrapeCarrier() if write is None else RemoteWriteCarrier(write, section.prometheus.credentials)
     if section.command is not None:
         from elf.sinks.delivery.command import CommandCarrier
 
@@ -130,6 +146,7 @@ class Outlet:
         self._ledgers: dict[JobId, Ledger] = {}
         self._news = asyncio.Event()
         self._said = ""
+        self._has_declined = False
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def ledger(self, job: JobId) -> Ledger:
@@ -161,6 +178,11 @@ class Outlet:
         delivery = Delivery(put.job, put.version, put.start, put.revision, put_bytes(put), load, now)
         if self.dispatch.offer(delivery):
             self._news.set()
+
+    def families(self) -> Iterable[Any]:
+        """What the carrier shows on the agent's metrics page."""
+        shown: Callable[[], Iterable[Any]] = getattr(self._carrier, "families", tuple)
+        return shown()
 
     def state(self, now: int) -> SinkState:
         """What operators see."""
@@ -265,7 +287,10 @@ class Outlet:
         except RefusedError as error:
             self._refused(delivery, str(error))
             return
-        self.dispatch.acknowledged(delivery)
+        except DeclinedError as error:
+            self._declined(delivery, str(error))
+        else:
+            self.dispatch.acknowledged(delivery)
         source, put, _ = delivery.load
         ledger = self.ledger(delivery.job)
         effects = ledger.step(source, put, self._host.clock_us())
@@ -288,6 +313,12 @@ class Outlet:
         self.dispatch.refused(delivery, problem)
         self._say(f"{problem}; the window is offered again by its master")
 
+    def _declined(self, delivery: Delivery, problem: str) -> None:
+        self.dispatch.declined(delivery)
+        if not self._has_declined:
+            self._host.notices(f"sink {self.name}: {problem}; such windows are counted as refused")
+        self._has_declined = True
+
     def _say(self, text: str) -> None:
         if text != self._said:
             self._host.notices(f"sink {self.name}: {text}")
@@ -305,8 +336,26 @@ def _message(delivery: Delivery, body: bytes, is_newest: bool, status: str) -> W
     about = "\0".join((spec.name, put.version, str(put.start), revision))
     identifier = blake2b(about.encode(errors="surrogateescape"), digest_size=16).hexdigest()
     # Until the next window replaces it, and as long as it can still be revised.
-    keep_s = (spec.keep_us + spec.lateness_us + 2 * max(0, put.end - put.start)) // 1_000_000 + 60
+    fresh_s = (spec.lateness_us + 2 * max(0, put.end - put.start)) // 1_000_000 + 60
+    keep_s = spec.keep_us // 1_000_000 + fresh_s
     digest = f"{put.digest:016x}"
     return WindowMessage(
-        identifier, spec.name, put.version, status, revision, digest, body, is_newest, keep_s
+        identifier,
+        spec.name,
+        put.version,
+        status,
+        revision,
+        digest,
+        body,
+        is_newest,
+        keep_s,
+        _keys(spec, put.version),
+        put.end,
+        fresh_s,
     )
+
+
+def _keys(spec: JobSpec, version: str) -> tuple[str, ...]:
+    """The columns that no aggregate decides, as they are named in the text of a window."""
+    plan = next((plan_of(each.plan) for each in spec.whole if each.digest == version), None)
+    return key_columns(plan) if plan is not None else ()

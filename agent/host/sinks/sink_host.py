@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +162,10 @@ class SinkHost:
     def delivering(self, now: int) -> tuple[SinkState, ...]:
         """All sinks."""
         return (*(state for store in self._each for state in store.states(now)), *self._outlets.states(now))
+
+    def families(self) -> Iterator[Any]:
+        """Gauges of results for the agent's metrics page."""
+        return self._outlets.families()
 
     def _compact(self) -> None:
         moment = time.monotonic()

@@ -292,10 +292,10 @@ class Storing:
         found = []
         for letter in letters:
             source, message, spec = letter
-            known = self._ledgers.setdefault(message.job, {})
+            known = self._ledgers.get(message.job, {})
             try:
                 if message.sink not in known:
-                    known[message.sink] = self._open(spec, message.sink)
+                    self._ledgers[message.job] = known | {message.sink: self._open(spec, message.sink)}
                 made = self._made(message, spec) if isinstance(message, Put) else ([], None)
             except PeerError as error:
                 self._host.notices(

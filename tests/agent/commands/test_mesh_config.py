@@ -13,7 +13,7 @@ from elf.agent.config.specs import MeshSection, SinkSection, parameter_keys
 from elf.agent.config.units import Age
 from elf.errors import ConfigError
 from elf.jobmaster.directory.limits import Limits
-from elf.sinks.spec import EXPECTED, HOOK_EXPECTED, Broker, Hook
+from elf.sinks.spec import EXPECTED, HOOK_EXPECTED, Broker, Hook, Prometheus
 from elf.srt.messages.addresses import Address
 from elf.srt.messages.parameters import Parameters
 
@@ -46,7 +46,8 @@ path = "access.log"
 """
 KINDS = (
     ':19: [sink] name: expected one of parquet = "FOLDER", console = "json", mqtt = "mqtt://HOST", '
-    'webhook = "https://HOST/PATH", jsonl = "FOLDER", exec = ["/PROGRAM"], alertmanager = "http://HOST:9093", found '
+    'webhook = "https://HOST/PATH", jsonl = "FOLDER", exec = ["/PROGRAM"], prometheus = "scrape", '
+    'alertmanager = "http://HOST:9093", found '
 )
 BROKER = "mqtt://HOST:PORT or mqtts://HOST:PORT (with TLS), without a user: credentials names a file for it"
 LOOPBACK = """\
@@ -230,6 +231,16 @@ def test_every_field_of_parameters_has_a_key_of_its_own() -> None:
             )
             for jobs in ('"errors"', "[]", "[1]", '[""]', str(["a"] * 17))
         ),
+        (
+            'parquet = "/srv/lake"',
+            'prometheus = "push"',
+            ':20: [sink] prometheus: expected "scrape", or the address of a receiver',
+        ),
+        (
+            'parquet = "/srv/lake"',
+            'prometheus = "scrape"\nprivate = true',
+            ":20: [sink] prometheus: credentials, ca and private are about a receiver",
+        ),
         ("[[sink]]", '[[sink]]\ncredentials = "x"', ":19: [sink] credentials: is about a broker"),
         (
             "[[sink]]",
@@ -401,6 +412,25 @@ def test_a_sink_takes_jobs_by_patterns_of_their_names() -> None:
     mesh = read(TEXT.replace("[[sink]]", '[[sink]]\njobs = ["errors", "api-*"]')).mesh
     assert mesh is not None
     assert mesh.sinks[0].jobs == ("errors", "api-*")
+
+
+def test_prometheus_scrapes_or_is_written_to() -> None:
+    text = 'prometheus = "https://tsdb:9090/api/v1/write"\ncredentials = "p"\nca = "ca.pem"'
+    mesh = read(TEXT.replace('parquet = "/srv/lake"', text)).mesh
+    assert mesh is not None
+    (sink,) = mesh.sinks
+    folder = Path("/etc/elf")
+    write = Hook("tsdb", 9090, True, "/api/v1/write", ca=folder / "ca.pem")
+    assert sink.prometheus == Prometheus(write, folder / "p")
+    assert str(sink) == "sink lake: Prometheus, remote-write to https://tsdb:9090"
+    scrape = TEXT.replace('parquet = "/srv/lake"', 'prometheus = "scrape"')
+    mesh = read(scrape).mesh
+    assert mesh is not None
+    assert (mesh.sinks[0].prometheus, mesh.sinks[0].takes_rows) == (Prometheus(), True)
+    with pytest.raises(ConfigError, match="one sink of an agent may be its page"):
+        read(scrape + '\n[[sink]]\nname = "other"\nprometheus = "scrape"\n')
+    with pytest.raises(ConfigError, match="the gauges are on the agent's page: add metrics"):
+        read(scrape.replace('metrics = "127.0.0.1:9464"\n', ""))
 
 
 def test_files_of_lines_and_a_command() -> None:

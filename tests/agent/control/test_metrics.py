@@ -66,7 +66,9 @@ def host() -> Any:
         store=SimpleNamespace(writes=3, syncs=2, is_refused=False, queued_bytes=40),
         notice_log=SimpleNamespace(counts={"link": 4}),
         notary=SimpleNamespace(refused={"forged": 3}),
-        sinks=SimpleNamespace(stored=8, is_refused=False, queued_bytes=70, delivering=lambda now: ()),
+        sinks=SimpleNamespace(
+            stored=8, is_refused=False, queued_bytes=70, delivering=lambda now: (), families=tuple
+        ),
         single_instance=SimpleNamespace(rival=None),
         service=SimpleNamespace(held_bytes=0),
         clock_us=lambda: 0,

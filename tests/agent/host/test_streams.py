@@ -260,13 +260,13 @@ def test_each_final_window_is_written_and_a_killed_process_repeats_only_those_th
 def test_standard_output_that_takes_nothing_holds_up_its_own_jobs_only(
     mesh: Mesh, output: Output, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("elf.agent.host.sinks.sink_host.RETRY_S", 0.05)
+    monkeypatch.setattr("elf.agent.host.sinks.storing.RETRY_S", 0.05)
     lake, sink = tmp_path / "lake", mesh.sink
     assert sink is not None
     output.room = 0
     start(mesh, "both", "lake", "screen")
     start(mesh, "kept", "lake")
-    mesh.wait_for(lambda: len(ledger(lake, "kept")) >= 4)
+    mesh.wait_for(lambda: len(ledger(lake, "kept")) >= 4 and len(ledger(lake, "both")) >= 4)
     assert sink.is_refused
     assert sink.refusal == "sink screen: standard output: Broken pipe"
     (said,) = [text for text in mesh.hosts[1].said if "standard output" in text]
@@ -274,7 +274,6 @@ def test_standard_output_that_takes_nothing_holds_up_its_own_jobs_only(
     assert output.text == b""
     output.room = None
     mesh.wait_for(lambda: len(finals(output, "both")) >= 4)
-    mesh.wait_for(lambda: len(ledger(lake, "both")) >= 4)
     mesh.wait_for(lambda: not sink.is_refused)
     for at, hits in finals(output, "both").items():
         assert hits == mesh.truth(at.removesuffix("Z"), 2 * SECOND)

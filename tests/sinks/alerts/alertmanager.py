@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from tests.sinks.mosquitto import PATIENCE_S, free_port
 
 

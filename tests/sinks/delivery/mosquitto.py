@@ -86,9 +86,11 @@ def mosquitto(folder: Path, *lines: str) -> Iterator[Mosquitto]:
 
 
 @contextmanager
-def subscribed(port: int, *, durable: bool = False) -> Iterator[SimpleQueue[Any]]:
-    """All messages, as they come: first those that the broker retains. durable: in 3.1.1, with a session that outlives the
-    broker."""
+def subscribed(
+    port: int, *, durable: bool = False, topic: str = "elf/v1/+/+/window"
+) -> Iterator[SimpleQueue[Any]]:
+    """All messages of these topics, as they come: first those that the broker retains. durable: in 3.1.1, with a session that
+    outlives the broker."""
     from paho.mqtt.client import Client, MQTTv5, MQTTv311
     from paho.mqtt.enums import CallbackAPIVersion
 
@@ -101,7 +103,7 @@ def subscribed(port: int, *, durable: bool = False) -> Iterator[SimpleQueue[Any]
         else Client(version, protocol=MQTTv5)
     )
     client.on_message = lambda client, userdata, message: found.put(message)
-    client.on_connect = lambda client, *about: client.subscribe("#", qos=1)
+    client.on_connect = lambda client, *about: client.subscribe(topic, qos=1)
     client.on_subscribe = lambda *about: ready.put(True)
     client.reconnect_delay_set(1, 1)
     client.connect("127.0.0.1", port)

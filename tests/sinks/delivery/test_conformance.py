@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -17,13 +18,16 @@ from elf.sinks.delivery.command import CommandCarrier
 from elf.sinks.delivery.contract import Carrier, DeliveryError, WindowMessage
 from elf.sinks.delivery.jsonl import JsonlCarrier
 from elf.sinks.delivery.mqtt import MqttCarrier
+from elf.sinks.delivery.prometheus import RemoteWriteCarrier
 from elf.sinks.delivery.webhook import WebhookCarrier
 from elf.sinks.spec import Broker, Hook
+from tests.rigs.agents.prometheus import prometheus
 from tests.sinks.delivery.endpoint import Endpoint, endpoint_in_thread
 from tests.sinks.delivery.mosquitto import PATIENCE_S, mosquitto, subscribed
 
 pytestmark = pytest.mark.process
-MESSAGE = WindowMessage("id", "hits", "v1", "final", "1.0.1", "ff", b"", False, 3600)
+MESSAGE = WindowMessage("id", "hits", "v1", "final", "1.0.1", "ff", b"", False, 3600, ("x",))
+BEGIN_S = int(time.time()) - 600
 
 
 class Rig:
@@ -40,14 +44,14 @@ class Rig:
 
 
 def message(n: int, size: int = 0) -> WindowMessage:
-    body = b'{"n":%d,"rows":[{"x":"%s"},\n{"x":"\\n\xc3\xa9"}]}' % (n, b"x" * size)
-    return replace(MESSAGE, id=f"{n:032x}", body=body)
+    body = b'{"n":%d,"rows":[{"x":"%s","v":%d},\n{"x":"\\n\xc3\xa9","v":%d}]}' % (n, b"x" * size, n, n)
+    return replace(MESSAGE, id=f"{n:032x}", body=body, end_us=(BEGIN_S + n) * 1_000_000)
 
 
 def number_of(body: bytes) -> int:
     """Of a body that arrived whole."""
     found = json.loads(body)
-    assert found["rows"][1] == {"x": "\n\u00e9"}
+    assert found["rows"][1] == {"x": "\n\u00e9", "v": found["n"]}
     return int(found["n"])
 
 
@@ -134,7 +138,27 @@ def command(folder: Path) -> Iterator[Rig]:
     )
 
 
-@pytest.fixture(params=[mqtt, webhook, jsonl, command], ids=lambda kind: kind.__name__)
+@contextmanager
+def remote_write(folder: Path) -> Iterator[Rig]:
+    seen = [0]
+    with prometheus(folder) as server:
+        hook = Hook("127.0.0.1", server.port, False, "/api/v1/write", is_private=True)
+
+        def read(count: int) -> list[int]:
+            (found,) = server.query('elf_result_v{x="\\n\u00e9"}[1h]')
+            assert [at - BEGIN_S for at, _ in found["values"]] == [int(value) for _, value in found["values"]]
+            new = [int(value) for _, value in found["values"][seen[0] :]]
+            seen[0] = len(found["values"])
+            assert len(new) >= count
+            return new
+
+        def set_down(is_down: bool) -> None:
+            (server.stop if is_down else server.start)()
+
+        yield Rig(lambda: RemoteWriteCarrier(hook), read, set_down)
+
+
+@pytest.fixture(params=[mqtt, webhook, jsonl, command, remote_write], ids=lambda kind: kind.__name__)
 def rig(request: Any, tmp_path: Path) -> Iterator[Rig]:
     kind: Callable[[Path], AbstractContextManager[Rig]] = request.param
     with kind(tmp_path) as rig:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import struct
 from collections.abc import Coroutine
 from pathlib import Path
@@ -15,7 +16,7 @@ from msgspec.structs import replace
 from elf.jobmaster.windows.result import ColumnInfo, Lines, Window
 from elf.sinks.console.jsonlines import JsonLines, window_object
 from elf.sinks.delivery.contract import DeliveryError, RefusedError, WindowMessage
-from elf.sinks.delivery.mqtt import MqttCarrier, topic_of
+from elf.sinks.delivery.mqtt import MqttCarrier, state_topic, topic_of
 from elf.sinks.spec import BROKER_EXPECTED, Broker, parse_broker
 from tests.sinks.delivery.mosquitto import PATIENCE_S, free_port, mosquitto, subscribed
 
@@ -180,6 +181,38 @@ def test_the_end_of_a_connection_is_noticed_while_nothing_is_sent(tmp_path: Path
         do(lose())
 
 
+@pytest.mark.process
+def test_a_sink_says_that_it_is_connected_and_its_last_will_that_it_is_not(tmp_path: Path) -> None:
+    topic = state_topic("main", "web1", "broker")
+    assert topic == "elf/v1/main/web1/sinks/broker"
+
+    async def work() -> None:
+        def told() -> tuple[bytes, bool]:
+            message = inbox.get(timeout=PATIENCE_S)
+            return message.payload, message.topic == topic
+
+        carrier = MqttCarrier(local(broker.port), "web1", "broker")
+        await carrier.connect()
+        assert await asyncio.to_thread(told) == (b"online", True)
+        await carrier.close()
+        assert await asyncio.to_thread(told) == (b"offline", True)
+        await carrier.connect()
+        assert await asyncio.to_thread(told) == (b"online", True)
+        gone = asyncio.ensure_future(carrier.gone())
+        carrier._client._client.socket().shutdown(socket.SHUT_RDWR)  # as when its process is killed
+        assert await asyncio.to_thread(told) == (b"offline", True)
+        with pytest.raises(DeliveryError, match="ended the connection"):
+            await gone
+        await carrier.close()
+
+    with mosquitto(tmp_path) as broker:
+        with subscribed(broker.port, topic="#") as inbox:
+            do(work())
+        with subscribed(broker.port, topic="#") as inbox:
+            kept = inbox.get(timeout=PATIENCE_S)
+            assert (kept.payload, kept.retain) == (b"offline", True)
+
+
 class OldBroker:
     """Knows 3.1.1 only, and refuses version 5 as amqtt does. acknowledges: whether it acknowledges messages."""
 
@@ -226,7 +259,8 @@ def test_a_broker_that_knows_311_only_is_spoken_to_in_it() -> None:
 
     old = OldBroker()
     assert do(both()).is_old
-    assert (old.versions, old.topics) == ([5, 4], ["elf/v1/main/hits/window"])
+    state = "elf/v1/main/web1/sinks/broker"
+    assert (old.versions, old.topics) == ([5, 4], [state, "elf/v1/main/hits/window", state])
 
 
 @pytest.mark.process

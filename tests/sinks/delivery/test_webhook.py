@@ -14,9 +14,10 @@ import pytest
 from cloudevents.core.bindings.http import HTTPMessage, from_structured_event
 from standardwebhooks import Webhook, WebhookVerificationError
 
-from elf.sinks.delivery import webhook
+from elf.sinks.delivery import http
 from elf.sinks.delivery.contract import DeliveryError, RefusedError, WindowMessage
-from elf.sinks.delivery.webhook import WebhookCarrier, refusal_of
+from elf.sinks.delivery.http import refusal_of
+from elf.sinks.delivery.webhook import WebhookCarrier
 from elf.sinks.spec import HOOK_EXPECTED, Hook, parse_hook
 from tests.sinks.delivery.endpoint import HANG_UP, OK, Endpoint, Request, listening
 
@@ -289,7 +290,7 @@ def test_an_idle_connection_that_was_closed_is_opened_again(secret: Path) -> Non
 
 
 def test_an_endpoint_that_does_not_answer(secret: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(webhook, "ANSWER_S", 0.3)
+    monkeypatch.setattr(http, "ANSWER_S", 0.3)
 
     async def deliver() -> None:
         async with listening() as endpoint:
