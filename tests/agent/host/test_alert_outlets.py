@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 from standardwebhooks import Webhook
-from tests.sinks.endpoint import Endpoint, endpoint_in_thread
-from tests.sinks.mosquitto import PATIENCE_S
 
 from elf.agent.config.specs import SinkSection
 from elf.jobmaster.delivery.dispatch import Dispatch
@@ -22,6 +20,8 @@ from tests.agent.host.test_outlets import SECRET
 from tests.rigs.agents.mesh_rig import wait_until
 from tests.rigs.hosted import SECOND, Mesh
 from tests.sinks.alerts.alertmanager import Alertmanager, alertmanager
+from tests.sinks.delivery.endpoint import Endpoint, endpoint_in_thread
+from tests.sinks.delivery.mosquitto import PATIENCE_S
 
 pytestmark = pytest.mark.process
 LEAST = 11

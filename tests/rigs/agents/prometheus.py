@@ -16,7 +16,8 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-from tests.sinks.mosquitto import PATIENCE_S, free_port
+
+from tests.sinks.delivery.mosquitto import PATIENCE_S, free_port
 
 CONFIG = """
 global: {{scrape_interval: 200ms, scrape_timeout: 200ms}}

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.sinks.mosquitto import PATIENCE_S, free_port
+
+from tests.sinks.delivery.mosquitto import PATIENCE_S, free_port
 
 
 def program() -> str:

@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.sinks.endpoint import endpoint_in_thread
-from tests.sinks.mosquitto import PATIENCE_S
 
 from elf.agent.host.sinks.alert_outlets import message_of
 from elf.jobmaster.alerts.book import Transition, identifier
@@ -20,6 +18,8 @@ from elf.sinks.delivery.alertmanager import FIRING_S, AlertmanagerCarrier, alert
 from elf.sinks.delivery.contract import DeliveryError, RefusedError, WindowMessage
 from elf.sinks.spec import Hook
 from tests.sinks.alerts.alertmanager import Alertmanager, alertmanager
+from tests.sinks.delivery.endpoint import endpoint_in_thread
+from tests.sinks.delivery.mosquitto import PATIENCE_S
 
 SPEC = JobSpec("web", 1, "access", (Version("v", b"", ""),))
 NOW_US = 1_795_649_075_000_000

@@ -13,8 +13,6 @@ import msgspec
 import pyarrow as pa
 import pytest
 from msgspec.structs import replace
-from tests.sinks.endpoint import endpoint_in_thread
-from tests.sinks.mosquitto import PATIENCE_S
 
 from elf.agent.host.metrics import MetricsServer, exposition
 from elf.jobmaster.delivery.shown import key_columns
@@ -31,6 +29,8 @@ from elf.sinks.spec import Hook
 from elf.srt.messages.addresses import Address
 from tests.rigs.agents.prometheus import Prometheus, prometheus
 from tests.rigs.mesh_lines import plan_of
+from tests.sinks.delivery.endpoint import endpoint_in_thread
+from tests.sinks.delivery.mosquitto import PATIENCE_S
 
 SECOND = 1_000_000
 END_US = int(time.time() - 600) * SECOND
