@@ -305,7 +305,7 @@ def report(
 
     Without --sql: built-in reports, or with --every the stored jobs over longer windows.
     """
-    from elf.agent.commands.report import report_command
+    from elf.agent.commands.lake.report import report_command
 
     report_command(lake, sql, param or (), every, master, output, display_timezone)
 
@@ -330,7 +330,7 @@ def verify(
 
     Spark runs the job's own text over the logs. The exit code is 1 if a window differs; rows that only one side has are shown.
     """
-    from elf.agent.commands.verify import verify_command
+    from elf.agent.commands.lake.verify import verify_command
 
     raise typer.Exit(verify_command(job, lake, logs, since, until, format, timezone, master))
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from elf.agent.commands.verify import told, verify_command
+from elf.agent.commands.lake.verify import told, verify_command
 from elf.agent.run.engine import RunOptions, run
 from elf.agent.spark.verify import Verified, without_order
 from elf.errors import UsageError
