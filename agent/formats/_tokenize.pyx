@@ -42,7 +42,7 @@ cdef extern from "tokenize.h":
         uint8_t text[15]
     ctypedef struct elf_field:
         uint8_t convert, escape, quote, fast, optional, required, sum, list, is_time, next_optional, wanted, n_nulls, dash
-        uint8_t form, ahead, lone_dash
+        uint8_t form, ahead, lone_dash, quotes
         uint16_t index
         uint64_t after8, mask8
         const uint8_t *after
@@ -303,7 +303,7 @@ cdef class Tokenizer:
             f.convert, f.escape, f.quote = step.convert, step.escape, step.quote
             f.optional, f.required, f.sum, f.list = step.optional, step.required, step.sum, step.list
             f.is_time, f.next_optional, f.chain = step.is_time, step.next_optional, step.chain
-            f.form, f.ahead, f.index = step.form, step.ahead, i
+            f.form, f.ahead, f.index, f.quotes = step.form, step.ahead, i, step.quotes
             f.fast = {"": FAST_NO, "digits": FAST_DIGITS, "clf": FAST_CLF, "text": FAST_TEXT}[step.fast]
             f.lone_dash = {"": DASH_NO, "null": DASH_NULL, "zero": DASH_ZERO}[step.dash]
             text = step.after

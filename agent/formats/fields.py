@@ -175,7 +175,8 @@ class Field(msgspec.Struct, frozen=True):
     list: LITERAL only, unquoted: elements are divided by ", " or " : " (nginx upstream_*), so an occurrence of `after` that is
         preceded by ',' or ' :', or followed by ': ', does not end the field.
     form: LITERAL only, unquoted: what its text must be.
-    stray: LITERAL only, quoted: its text may hold quotes that are not escaped; the fields behind it tell which one closes it.
+    stray: LITERAL only, between quotes: its text may hold quotes that are not escaped; the fields behind it tell which one closes
+        it. One field of a format, that which visitors choose most freely: it takes what its neighbours could have, too.
     required: JSON, LTSV, LOGFMT: its absence rejects the line. Absent otherwise: NULL.
     scale: micro-units per unit, for numeric JSON values too (given by `convert`).
     """

@@ -93,7 +93,7 @@ static __attribute__((noinline)) const uint8_t *V(split)(elf_state *s, const elf
     const uint8_t *q = p, *found = NULL;
     while ((q = V(find)(q, end, f->after[0]))) {
         if (V(after)(f, q, end) && V(fits)(s, i + 1, f->ahead, q + f->after_n, end)) {
-            if (!f->quote) return q;
+            if (!f->quote && !f->quotes) return q;
             found = q;
         }
         q++;
@@ -110,7 +110,7 @@ static __attribute__((noinline)) int V(no_separator)(elf_state *s, const elf_fie
 
 /* The field at *at by the general code; moves *at past its separator. */
 static __attribute__((noinline)) int V(field)(elf_state *s, const elf_field *f, int i, const uint8_t **at, const uint8_t *end) {
-    const uint8_t *p = *at, *next, *q = s->careful && f->ahead ? V(split)(s, f, i, p, end) : NULL;
+    const uint8_t *p = *at, *next, *q = (s->careful || f->quotes) && f->ahead ? V(split)(s, f, i, p, end) : NULL;
     if (q) {
         next = q + f->after_n;
     } else if (f->quote) {
@@ -212,6 +212,12 @@ static inline const uint8_t *V(quick_digits)(const elf_field *f, const uint8_t *
     return (f->after_n ? V(follows)(f, q) : q == end) && (f->convert != C_STATUS || q - p == 3) ? q : NULL;
 }
 
+static inline unsigned V(count)(const uint8_t *p, const uint8_t *end, uint8_t c) {
+    unsigned n = 0;
+    while ((p = V(find)(p, end, c))) n++, p++;
+    return n;
+}
+
 /* The text of a field of a line without special bytes: its end, or NULL where the general code must decide. */
 static inline const uint8_t *V(quick_text)(elf_state *s, const elf_field *f, const uint8_t *p, const uint8_t *end) {
     const uint8_t *q = p;
@@ -221,6 +227,7 @@ static inline const uint8_t *V(quick_text)(elf_state *s, const elf_field *f, con
         if (V(follows)(f, q)) break;
         if (f->quote) return NULL;
     }
+    if (f->quotes && V(count)(p, end, '"') != f->quotes) return NULL;
     if (f->form && !(q - p == 1 && *p == '-') && !V(quick_form)(s, f, p, q)) return NULL;
     if (!f->wanted || elf_is_null(f, p, (size_t)(q - p))) return q;
     if (f->convert == C_STRING) elf_put_plain(s, f, T_ONE, p, q);
@@ -275,14 +282,15 @@ static inline __attribute__((always_inline)) int V(literal_fields)(
         if (n < s->prefix_n) return elf_bad(s, R_TRUNCATED, -1, end);
         p += n;
     }
-    for (int i = 0; i < s->n_fields; i++) {
-        const elf_field *f = &s->fields[i];
+    for (const elf_field *f = s->fields, *last = f + s->n_fields; f < last; f++) {
         if (!careful && V(quick)(s, f, &p, end, special)) continue;  /* never at the line's end */
         if (p == end && f->optional) {
-            for (; i < s->n_fields; i++) elf_put_null(s, &s->fields[i]);
+            for (; f < last; f++) elf_put_null(s, f);
             break;
         }
-        int reason = V(field)(s, f, i, &p, end);
+        const uint8_t *at = p;  /* so that p itself may stay in a register */
+        int reason = V(field)(s, f, (int)(f - s->fields), &at, end);
+        p = at;
         if (reason) return reason;
     }
     if (p != end) return elf_bad(s, R_TRAILING, s->n_fields - 1, p);

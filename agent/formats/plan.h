@@ -47,6 +47,7 @@ typedef struct {
     uint8_t next_optional, wanted, n_nulls, dash;  /* dash: "-" and "" are the NULL texts */
     uint8_t form, ahead;                           /* ahead: the fields after it that tell where it ends (V(split)) */
     uint8_t lone_dash;                             /* of a quick field: what "-" is, one of the DASH_… */
+    uint8_t quotes;                                /* not 0: it ends at the last place where `ahead` fit, if the line has more quotes */
     uint64_t after8, mask8;                        /* the first eight bytes of `after` */
     const uint8_t *after;
     uint32_t after_n;

@@ -29,7 +29,8 @@ _SPLIT = (Convert.REQUEST, Convert.REQUEST_URL, Convert.URI, Convert.URL)
 
 class Step(msgspec.Struct, frozen=True):
     """One field, in the kernel's terms. targets: six slots, or -1. chain: the next field of the same name, or -1. ahead: the
-    fields behind it that tell where it ends, if its content may hold its separator."""
+    fields behind it that tell where it ends, if its content may hold its separator. quotes: of a stray field without `quote`, the
+    quotes from its begin to the line's end where no text holds one; else 0."""
 
     convert: int
     escape: int
@@ -48,6 +49,7 @@ class Step(msgspec.Struct, frozen=True):
     chain: int
     form: int
     ahead: int
+    quotes: int
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -89,7 +91,14 @@ def compile_plan(format: Format, fields: tuple[Field, ...], slots: Mapping[str, 
     nodes, edges = _tree(fields, format.shape) if format.shape in KEYED else ((), ())
     following = [*(field.optional for field in fields[1:]), False][: len(fields)]
     steps = [
-        _step(format, field, slots, next_optional, chain, _ahead(fields, at) if literal else 0)
+        _step(
+            format,
+            field,
+            slots,
+            next_optional,
+            chain,
+            *(_ahead(fields, at), _quotes(fields, at)) if literal else (0, 0),
+        )
         for at, (field, next_optional, chain) in enumerate(zip(fields, following, chains, strict=True))
     ]
     return Plan(
@@ -107,7 +116,13 @@ def compile_plan(format: Format, fields: tuple[Field, ...], slots: Mapping[str, 
 
 
 def _step(
-    format: Format, field: Field, slots: Mapping[str, int], next_optional: bool, chain: int, ahead: int
+    format: Format,
+    field: Field,
+    slots: Mapping[str, int],
+    next_optional: bool,
+    chain: int,
+    ahead: int,
+    quotes: int,
 ) -> Step:
     if len(field.nulls) > _tokenize.NULLS_MAX or any(
         len(text) > _tokenize.NULL_BYTES_MAX for text in field.nulls
@@ -142,6 +157,7 @@ def _step(
         chain=chain,
         form=_FORM[field.form if format.shape is Shape.LITERAL and _checked(field) else Form.ANY],
         ahead=ahead,
+        quotes=quotes,
     )
 
 
@@ -151,9 +167,14 @@ def _checked(field: Field) -> bool:
 
 
 def _ahead(fields: tuple[Field, ...], at: int) -> int:
-    """How many fields behind `fields[at]` must fit where it ends: those up to a quote, or up to the next such field."""
-    if not _open(fields[at]) or ('"' in fields[at].after and not fields[at].quote):
+    """How many fields behind `fields[at]` must fit where it ends: those up to a quote, or up to the next such field. Behind text
+    between quotes that are not escaped: up to the next quote, or as long as there are quotes."""
+    if not _open(fields[at]) and not _bare_request(fields[at]):
         return 0
+    if '"' in fields[at].after and not fields[at].quote:
+        if not (fields[at].stray or _bare_request(fields[at])):
+            return 0
+        return _count_to_quote(fields[at + 1 :], through=fields[at].stray)
     count = 0
     for field in fields[at + 1 :]:
         if _open(field) or field.optional:
@@ -162,6 +183,31 @@ def _ahead(fields: tuple[Field, ...], at: int) -> int:
         if '"' in field.after:
             break
     return min(count, 255)
+
+
+def _count_to_quote(behind: tuple[Field, ...], *, through: bool) -> int:
+    """How many of the fields `behind` there are up to one before a quote, that included; through: up to the last such in a row,
+    and at least one."""
+    fixed = next((at for at, field in enumerate(behind) if field.optional), len(behind))
+    quoted = ['"' in field.after for field in behind[:fixed]]
+    ends = [at for at, is_quoted in enumerate(quoted) if is_quoted is not through]
+    return min(max(ends[0], 1) if through and ends else ends[0] + 1 if ends else fixed, 255)
+
+
+def _bare_request(field: Field) -> bool:
+    """A request between quotes of a server that escapes none."""
+    return (
+        field.convert is Convert.REQUEST
+        and not field.quote
+        and field.escape is Escape.NONE
+        and '"' in field.after
+    )
+
+
+def _quotes(fields: tuple[Field, ...], at: int) -> int:
+    if not fields[at].stray or fields[at].quote:
+        return 0
+    return sum(field.after.count('"') for field in fields[at:])
 
 
 def _open(field: Field) -> bool:

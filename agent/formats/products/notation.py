@@ -181,7 +181,9 @@ def _from_line(name: str, text: str, escape: Escape) -> Format:
     if (
         escape is Escape.NONE
     ):  # a quote does not end a field, unless the text that follows the field comes with it
-        fields = tuple(msgspec.structs.replace(field, quote="") for field in fields)
+        fields = tuple(
+            msgspec.structs.replace(field, quote="", stray=field.column == "user_agent") for field in fields
+        )
     return msgspec.structs.replace(plan, fields=fields, zone=_has_zone(fields))
 
 

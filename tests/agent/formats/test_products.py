@@ -21,7 +21,11 @@ goldens of the general formats, stand lines that the products wrote, shortened:
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from elf.agent.formats import formats
 from elf.agent.formats.choice import FormatChoice
@@ -169,6 +173,43 @@ def test_quotes_in_what_a_client_sends_do_not_hide_lines_of_servers_that_escape_
     batch = Parser(product("envoy"), ("user_agent", "host")).parse(line)
     assert batch.columns["user_agent"].to_python() == ['x\\" y \\']
     assert batch.columns["host"].to_python() == ["shop"]
+
+
+UNESCAPED = {
+    "envoy": '[2016-04-15T20:17:00.310Z] "GET /a HTTP/2" 200 - 1 2 3 - "9.9.9.9" "{}" "id" "shop" "10.0.0.1:80"',
+    "istio": '[2016-04-15T20:17:00.310Z] "GET /a HTTP/2" 200 - via_upstream - "-" 1 2 3 - "9.9.9.9" "{}" "id" "shop"'
+    ' "10.0.0.1:80" outbound|80||x 1.1.1.1:1 2.2.2.2:2 3.3.3.3:3 sni default',
+    "s3": "79a5 bkt [06/Feb/2019:00:00:38 +0000] 192.0.2.3 79a5 3E57 REST.GET.VERSIONING - "
+    '"GET /b?versioning HTTP/1.1" 200 - 113 - 7 - "-" "{}" - s9lzH SigV4 ECDHE AuthHeader host.s3 TLSV1.2 - -',
+}
+
+
+@pytest.mark.parametrize("name", UNESCAPED)
+@settings(max_examples=60)
+@example('x" "y')
+@example('a" "b" "c" "d')
+@example('" 200 - 1 2 3 - "')
+@given(st.text('" -/:[]0x\\é', min_size=1, max_size=30).filter(lambda text: text != "-"))
+def test_a_user_agent_moves_no_other_field_of_servers_that_escape_nothing(name: str, agent: str) -> None:
+    columns = [column for column in formats.column_types(product(name)) if column != "user_agent"]
+
+    def read(agent: str) -> tuple[list[Any], dict[str, list[Any]]]:
+        batch = Parser(product(name), [*columns, "user_agent"]).parse(UNESCAPED[name].format(agent).encode())
+        return batch.columns["user_agent"].to_python(), {
+            column: batch.columns[column].to_python() for column in columns
+        }
+
+    assert read(agent) == ([agent], read("x")[1])
+
+
+def test_a_quote_in_the_request_of_a_server_that_escapes_nothing() -> None:
+    line = UNESCAPED["envoy"].replace("/a HTTP", '/a" b HTTP').format('z" 404 - 1 2 3 - "').encode()
+    batch = Parser(product("envoy"), ("path", "status", "user_agent")).parse(line)
+    assert [batch.columns[column].to_python() for column in ("path", "status", "user_agent")] == [
+        ['/a" b'],
+        [200],
+        ['z" 404 - 1 2 3 - "'],
+    ]
 
 
 @pytest.mark.parametrize("name", ["gunicorn", "gunicorn_timed"])
