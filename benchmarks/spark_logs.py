@@ -2,9 +2,10 @@
 
     python benchmarks/spark_logs.py [--lines 2000000] [--runs 3] [--folder /tmp/elf-bench] [--smoke]
 
-One query that reads three columns (time, path, status) and groups by status, over the same lines. The first two run in one warm session with one task at a
-time, JVM and Python workers on the same core; each has two rounds before that do not count. Spark's own way is
-`spark.read.text`, `regexp_extract` for each column, and `to_timestamp`. `elf run` is a process of its own, whose start counts.
+One query that reads three columns (time, path, status) and groups by status, over the same lines. The first two run in one warm
+session with one task at a time, JVM and Python workers on the same core; each has two rounds before that do not count. Spark's
+own way is `spark.read.text`, `regexp_extract` for each column, and `to_timestamp`. `elf run` is a process of its own, whose
+start counts.
 Targets are of processor time, of the session's driver, JVM and workers together. The results must be equal.
 """
 
