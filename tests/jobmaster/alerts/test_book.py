@@ -240,6 +240,6 @@ def test_an_entry_and_the_history_are_bounded() -> None:
 
 def test_an_alert_that_flaps_tells_each_transition_once() -> None:
     book = Book()
-    changes = run(book, [alert()], [window(n, *([1] if n % 2 == 0 else [])) for n in range(600)])
-    assert len({identifier(b"job", each) for each in changes}) == len(changes) == 600
+    changes = run(book, [alert()], [window(n, *([1] if n % 2 == 0 else [])) for n in range(1_200)])
+    assert len({identifier(b"job", each) for each in changes}) == len(changes) == 1_200
     assert len(book.history) == HISTORY_MAX
