@@ -301,7 +301,7 @@ def report(
     ] = None,
     display_timezone: Annotated[str, RUN["display_timezone"]] = "UTC",
 ) -> None:
-    """Report on a lake with Spark.
+    """Report on a lake, in Spark unless it is small.
 
     Without --sql: built-in reports, or with --every the stored jobs over longer windows.
     """
@@ -347,7 +347,7 @@ def demo(
 ) -> None:
     """See it all at work, with real traffic.
 
-    Three web servers with traffic, an agent beside each, a master that is killed, a lake, its Spark report,
+    Three web servers with traffic, an agent beside each, a master that is killed, a lake, its report,
     a check of the totals.
     """
     from elf.agent.demo.play import demo_command

@@ -32,6 +32,7 @@ ALONE = (
     "recovery.py",
     "edge.py",
     "beside_nginx.py",
+    "report.py",
 )
 """Those that need no generated log."""
 SCRIPTS = ("query.py", "peers.py", "grep.py", "spark_logs.py", "cbt.py", "agent.py", *ALONE)

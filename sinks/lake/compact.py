@@ -89,7 +89,7 @@ def _compact(folder: Path, files: list[layout.LakeFile], index: Index) -> int:
     if len(small) < 2:
         return 0
     try:
-        best = _highest([file.path for file in layout.files(folder)])
+        best = highest([file.path for file in layout.files(folder)])
     except pa.ArrowException:
         return 0
     written: set[Path] = set()
@@ -112,7 +112,7 @@ def _compact(folder: Path, files: list[layout.LakeFile], index: Index) -> int:
     return len(removed)
 
 
-def _highest(paths: Iterable[Path]) -> dict[int, tuple[layout.Pane, Path]]:
+def highest(paths: Iterable[Path]) -> dict[int, tuple[layout.Pane, Path]]:
     """Pane start -> the highest entry of that pane, and the file that contains it."""
     best: dict[int, tuple[layout.Pane, Path]] = {}
     for path in paths:

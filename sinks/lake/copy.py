@@ -14,8 +14,8 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import suppress
+from io import BufferedRandom, BufferedReader
 from pathlib import Path
-from typing import IO
 
 import msgspec
 import pyarrow as pa
@@ -141,7 +141,7 @@ def _copy_file(path: Path, to: Path) -> int:
     return size
 
 
-def _digest(file: IO[bytes]) -> bytes:
+def _digest(file: BufferedReader | BufferedRandom) -> bytes:
     file.seek(0)
     return hashlib.file_digest(file, "blake2b").digest()
 

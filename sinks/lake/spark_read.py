@@ -12,23 +12,20 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
-
-import msgspec
 
 from elf.errors import ElfError, UsageError
 from elf.jobmaster.plan.spark_sql import identifier
 from elf.jobmaster.values.zones import DAY_US
 from elf.sinks.lake import layout
-from elf.sinks.lake.every import Every, Span, local_sql, utc_sql
+from elf.sinks.lake.every import Every, local_sql, utc_sql
+from elf.sinks.lake.stored import Stored, days_span
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-EPOCH_DAY = date(1970, 1, 1).toordinal()
 START, END = "`#window_start`", "`#window_end`"
 PANE_COLUMNS = (
     "_pane_start timestamp, _pane_end timestamp, _status string, _revision_epoch bigint, _revision_node string, "
@@ -36,38 +33,6 @@ PANE_COLUMNS = (
     "_lines_parsed bigint, _lines_rejected bigint, _lines_late bigint, "
     "_not_converted map<string,bigint>, _empty boolean"
 )
-
-
-class Stored(msgspec.Struct, frozen=True):
-    """One version of a job in the lake. columns: [{name, type, role, stored}]. recipe: from the metadata of its files. span: the
-    days of its folders."""
-
-    job: str
-    version: str
-    folder: str
-    newest: str  # its last day and the end of its last pane, by which versions are ordered
-    columns: list[dict[str, str]]
-    recipe: dict[str, Any]
-    span: Span = (0, 0)
-
-    @property
-    def keys(self) -> list[dict[str, str]]:
-        return [column for column in self.columns if column["role"] == "key"]
-
-    @property
-    def states(self) -> list[dict[str, str]]:
-        return [column for column in self.columns if column["role"] != "key"]
-
-    @property
-    def pane_us(self) -> int | None:
-        found: int | None = self.recipe["pane_us"]
-        return found
-
-    def misfit(self, every: Every) -> str | None:
-        """Why such windows do not consist of whole panes of this version; None if they do."""
-        if self.pane_us is None:
-            return "its query has no windows to merge into longer ones"
-        return every.misfit(self.pane_us, self.span)
 
 
 # What is stored.
@@ -94,13 +59,21 @@ def stored_jobs(spark: SparkSession, directory: str) -> list[Stored]:
     return sorted(found, key=lambda s: (s.job, s.newest, s.version))
 
 
-def _root(directory: str) -> str:
+def local_folder(directory: str) -> Path | None:
+    """The folder of a lake on this machine; None for a URL. Raises UsageError if there is no lake."""
     if urlsplit(directory).scheme and not Path(directory).exists():
-        return directory.rstrip("/")
-    path = Path(directory).absolute()
+        return None
+    path = Path(directory)
     if not path.is_dir():
         raise UsageError(f"there is no lake at {directory}; a job writes one with --sink parquet:{directory}")
-    return f"file:{path}"
+    if not layout.jobs(path):
+        raise UsageError(f"the lake {directory} is empty: no job has written a final window yet")
+    return path
+
+
+def _root(directory: str) -> str:
+    path = local_folder(directory)
+    return directory.rstrip("/") if path is None else f"file:{path.absolute()}"
 
 
 def _folders(spark: SparkSession, parent: str, prefix: str) -> list[str]:
@@ -129,19 +102,9 @@ def _stored(spark: SparkSession, version: str) -> Stored | None:
                 f"{day[len(version) :]}/{newest.until:020}",
                 about["columns"],
                 about["recipe"],
-                _span(days, about["recipe"]["pane_us"]),
+                days_span(days, about["recipe"]["pane_us"]),
             )
     return None
-
-
-def _span(folders: Iterable[str], pane_us: int | None) -> Span:
-    """From the first day of these folders to the end of the last pane that may be in them."""
-    names = [folder.rpartition("/date=")[2] for folder in folders]
-    days = [date(*map(int, name.split("-"))).toordinal() for name in names if name[0].isdigit()]
-    if pane_us is None or not days:
-        return (0, 0)
-    first, last = ((day - EPOCH_DAY) * DAY_US for day in (min(days), max(days)))
-    return first, last + DAY_US + pane_us
 
 
 def _about(spark: SparkSession, file: str) -> dict[str, Any]:
@@ -155,9 +118,8 @@ def _about(spark: SparkSession, file: str) -> dict[str, Any]:
         reader.close()
     about: dict[str, Any] = json.loads(text or "{}")
     if about.get("layout") != layout.LAYOUT or not about.get("recipe"):
-        raise ElfError(
-            f"{file} is not of this version of elf, layout {layout.LAYOUT}; elf {about.get('elf_version')} wrote it"
-        )
+        path, wrote = file.removeprefix("file:"), f"elf {about.get('elf_version')} wrote it"
+        raise ElfError(f"{path} is not of this version of elf, layout {layout.LAYOUT}; {wrote}")
     return about
 
 

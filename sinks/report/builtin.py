@@ -17,7 +17,8 @@ from elf.jobmaster.plan.spark_sql import identifier
 from elf.jobmaster.values.zones import DAY_US
 from elf.sinks.lake import layout
 from elf.sinks.lake.every import Every
-from elf.sinks.lake.spark_read import START, Stored, merged, with_windows
+from elf.sinks.lake.spark_read import START, merged, with_windows
+from elf.sinks.lake.stored import Stored
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import IO, TYPE_CHECKING, Any, BinaryIO
+from pathlib import Path
+from typing import IO, BinaryIO
 
-from elf.errors import ElfError, UsageError
-from elf.jobmaster.plan.parameters import own_value
-from elf.jobmaster.plan.spark_sql import identifier
-from elf.jobmaster.values.zones import DAY_US
-from elf.jobmaster.windows.result import COUNTERS, ColumnInfo
 from elf.sinks.lake import spark_read
 from elf.sinks.lake.every import Every, interval_us
-from elf.sinks.lake.spark_read import Stored
-from elf.sinks.report import builtin
 from elf.sinks.report.output import html_file, write, write_html
-from elf.sinks.report.rows import Section, section
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+from elf.sinks.report.run import Run, one_line_errors
 
 
 def report(
@@ -41,18 +32,14 @@ def report(
     job's result in windows of that length. timezone: whose days windows of days are, and of the functions of `sql` that have days
     and hours.
     Without both: the built-in reports. `notices` (stderr) gets a line for each report that is left out.
+    Spark is used for `sql`, with `master`, and for lakes that are not small folders of this machine (`local.SMALL_BYTES`).
     Raises UsageError (a wrong argument, an empty lake, an unknown job, a column that cannot be merged, no job that --every
     can merge), ElfError (no Spark).
     """
     longer = Every(interval_us(every), timezone) if every is not None else None
     target = html_file(output)
-    from elf.sinks.report.spark import session
-
-    spark = session(master, "elf report")
-    said = notices or sys.stderr
-    with one_line_errors():
-        run = Run(spark, lake, longer, timezone, lambda text: print(f"elf: {text}", file=said))
-        spark.conf.set("spark.sql.session.timeZone", timezone if sql is not None else "UTC")
+    folder = spark_read.local_folder(lake)  # a lake that is not there is refused before anything starts
+    with _run(lake, folder, longer, timezone, sql, master, notices or sys.stderr) as run:
         if sql is not None:
             sections = iter([run.of_sql(sql, params or {})])
         elif every is not None and target is None:
@@ -66,219 +53,31 @@ def report(
 
 
 @contextmanager
-def one_line_errors() -> Iterator[None]:
-    """Raise errors of Spark as an ElfError of one line."""
-    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-    from pyspark.errors import PySparkException
+def _run(
+    lake: str,
+    folder: Path | None,
+    every: Every | None,
+    zone: str,
+    sql: str | None,
+    master: str | None,
+    said: IO[str],
+) -> Iterator[Run]:
+    def say(text: str) -> None:
+        print(f"elf: {text}", file=said)
 
-    try:
-        yield
-    except (PySparkException, Py4JError) as error:
-        if "FileNotFoundException" in str(error):
-            raise ElfError("the lake was compacted while it was read; run the report again") from error
-        raise ElfError(f"Spark: {_first_line(error)}") from error
+    if folder is not None and master is None:
+        from elf.sinks.report import local, local_read
+        from elf.sinks.report.typos import refuse_typos
 
-
-class Run:
-    """One report: the session, the stored jobs, and the notices. zone: of days. `say` prints one line."""
-
-    def __init__(
-        self, spark: SparkSession, lake: str, every: Every | None, zone: str, say: Callable[[str], None]
-    ) -> None:
-        self.spark, self.lake, self.every, self.zone, self._say = spark, lake, every, zone, say
-        self.stored = spark_read.stored_jobs(spark, lake)
-        self.notes: list[str] = []
-        self._panes: dict[tuple[str, str], DataFrame] = {}
-        self._misfits: dict[str, str] = {}
-        self._counted: dict[tuple[str, str], tuple[Any, ...]] = {}
-
-    def note(self, text: str) -> None:
-        """Print a notice, and keep it for the HTML."""
-        self.notes.append(text)
-        self._say(text)
-
-    def panes(self, stored: Stored) -> DataFrame:
-        key = (stored.job, stored.version)
-        if key not in self._panes:
-            self._panes[key] = spark_read.panes(self.spark, stored)
-        return self._panes[key]
-
-    # The three kinds of report.
-
-    def of_sql(self, sql: str, params: Mapping[str, str]) -> Section:
-        """The user's SQL, with a temporary view for each job."""
-        for job in sorted({stored.job for stored in self.stored}):
-            if (view := self._view(job)) is not None:
-                view.createOrReplaceTempView(identifier(job))
-            else:
-                self.spark.catalog.dropTempView(job)  # an earlier report's of this session
-        values = {name: own_value(text) for name, text in params.items()}
-        return self._asked(lambda: section("sql", "SQL", self.spark.sql(sql, args=values)))
-
-    def of_jobs(self) -> Iterator[Section]:
-        """The result of each version of each job, in windows of `every`."""
-        for stored in self.stored:
-            if self._can_merge(stored):
-                groups = spark_read.group_by_job(self.panes(stored), stored, self.every)
-                yield section(
-                    stored.job, f"{stored.job} ({stored.version})", spark_read.results(groups, stored)
-                )
-
-    def of_jobs_alone(self, every: str) -> Iterator[Section]:
-        """Like `of_jobs`, for a report of nothing else. Raises UsageError if all jobs are left out."""
-        answered = False
-        for each in self.of_jobs():
-            answered = True
-            yield each
-        if not answered:
-            jobs = ", ".join(sorted({stored.job for stored in self.stored}))
-            raise UsageError(
-                f"--every {every}: no job of {self.lake} can be merged, all are left out: {jobs}"
-            )
-
-    def of_lake(self) -> Iterator[Section]:
-        """The built-in reports, each job in longer windows where requested, and the list of stored jobs."""
-        for source in sorted({stored.recipe["source"] for stored in self.stored}):
-            for each in builtin.REPORTS:
-                yield from self._builtin(each, source)
-        if self.every is not None:
-            yield from self.of_jobs()
-        yield self.holdings()
-
-    def holdings(self) -> Section:
-        """One row per job and version: panes, the time they cover, and their line counters."""
-        columns = (
-            ColumnInfo("job", "string"),
-            ColumnInfo("version", "string"),
-            ColumnInfo("panes", "bigint"),
-            ColumnInfo("from", "timestamp"),
-            ColumnInfo("until", "timestamp"),
-            *(ColumnInfo(f"lines_{name}", "bigint") for name in COUNTERS),
-            ColumnInfo("incomplete", "bigint"),
-        )
-        rows = [(s.job, s.version, *self._counters(s)) for s in self.stored if self._counters(s)[0]]
-        return Section("lake", "What is stored", columns, rows)
-
-    def _counters(self, stored: Stored) -> tuple[Any, ...]:
-        """Panes, from, until, line counters and incomplete panes of a version, counted once."""
-        key = (stored.job, stored.version)
-        if key not in self._counted:
-            self._counted[key] = self._count(stored)
-        return self._counted[key]
-
-    def _count(self, stored: Stored) -> tuple[Any, ...]:
-        names = [f"_lines_{name}" for name in COUNTERS]
-        once = self.panes(stored).dropDuplicates(["_pane_start"])
-        row = once.selectExpr(
-            "count(1)",
-            "unix_micros(min(_pane_start))",
-            "unix_micros(max(_pane_end))",
-            *(f"sum({name})" for name in names),
-            "count_if(_agents_reporting < _agents_expected)",
-        ).first()
-        return tuple(row or ())
-
-    def _builtin(self, each: builtin.Report, source: str) -> Iterator[Section]:
-        of_source = [s for s in self.stored if s.recipe["source"] == source]
-        versions = builtin.chosen(each, of_source, self.zone)
-        if not versions:
-            self.note(self._unanswered(each, of_source, source))
+        if sql is not None:
+            refuse_typos(sql, local_read.stored_jobs(folder))
+        elif local.is_small(folder):
+            yield local.LocalRun(folder, lake, every, zone, say)
             return
-        if each.every_us is not None:
-            counted = [counters for stored in versions if (counters := self._counters(stored))[0]]
-            if not counted:
-                return  # all panes were withdrawn
-            start, end = min(row[1] for row in counted), max(row[2] for row in counted)
-            stepped = builtin.in_steps(each, versions, start, end)
-            if stepped is None:
-                return
-            each = stepped
-        several = len({stored.recipe["source"] for stored in self.stored}) > 1
-        frame = builtin.frame(each, [(stored, self.panes(stored)) for stored in versions], self.zone)
-        yield section(
-            each.name,
-            f"{each.title} of {source}" if several else each.title,
-            frame,
-            each.chart,
-            f"From job {versions[0].job}.",
-            each.every_us or DAY_US,
-        )
+    from elf.sinks.report.spark import session
 
-    def _unanswered(self, each: builtin.Report, versions: Sequence[Stored], source: str) -> str:
-        """Why no version can answer the report: most have other keys; some have only panes that are too long for the zone."""
-        for stored in builtin.chosen(each, versions, "UTC"):
-            return f"{each.title} left out: job {stored.job}: {stored.misfit(Every(DAY_US, self.zone))}"
-        return (
-            f"no stored job of {source} can answer {each.title!r}; a job with this query could: {each.would}"
-        )
-
-    # Which versions can be merged.
-
-    def _can_merge(self, stored: Stored) -> bool:
-        recipe = stored.recipe
-        if self.every is not None and (misfit := stored.misfit(self.every)) is not None:
-            self.note(f"job {stored.job} left out: {misfit}")
-        elif recipe["refused"]:
-            self.note(f"job {stored.job} left out: {recipe['refused']}")
-        elif not any(output["sql"] for output in recipe["outputs"]):
-            self.note(f"job {stored.job} left out: {recipe['outputs'][0]['refused']}")
-        else:
-            for output in recipe["outputs"]:
-                if not output["sql"]:
-                    self.note(f"column {output['name']} of job {stored.job} left out: {output['refused']}")
-            return True
-        return False
-
-    def _view(self, job: str) -> DataFrame | None:
-        """The view of a job: all versions that have the same columns and types as the newest. None if `every` does not fit."""
-        versions = [stored for stored in self.stored if stored.job == job]
-        for stored in versions:
-            if self.every is not None and stored.pane_us and (misfit := stored.misfit(self.every)):
-                self._misfits[identifier(job).lower()] = f"job {job}: {misfit}"
-                return None
-        frames = [self._version_view(stored) for stored in reversed(versions)]
-        alike = [frame for frame in frames if frame.dtypes == frames[0].dtypes]
-        if len(alike) < len(frames):
-            count = len(frames) - len(alike)
-            self.note(f"job {job}: {count} older version(s) with other columns are not in its view")
-        view = alike[0]
-        for frame in alike[1:]:
-            view = view.unionByName(frame)
-        return view
-
-    def _version_view(self, stored: Stored) -> DataFrame:
-        every = self.every if stored.pane_us is not None else None
-        groups = spark_read.group_by_job(self.panes(stored), stored, every)
-        return spark_read.view(groups, stored)
-
-    def _asked(self, query: Callable[[], Section]) -> Section:
-        """Run the user's SQL; an error of Spark becomes one line."""
-        from pyspark.errors import AnalysisException, ParseException
-
-        try:
-            return query()
-        except ParseException as error:
-            raise UsageError(f"--sql: {_first_line(error)}") from error
-        except AnalysisException as error:
-            raise UsageError(self._explained(error)) from error
-
-    def _explained(self, error: Any) -> str:
-        condition = error.getCondition() or ""
-        parameters = error.getMessageParameters() or {}
-        if condition.startswith("TABLE_OR_VIEW_NOT_FOUND"):
-            if misfit := self._misfits.get(parameters.get("relationName", "").lower()):
-                return misfit
-            jobs = ", ".join(sorted({stored.job for stored in self.stored}))
-            return f"--sql: no job {parameters.get('relationName', '')} in the lake; its jobs are {jobs}"
-        if condition.startswith("UNRESOLVED_COLUMN"):
-            name = parameters.get("objectName", "").rpartition(".")[2].strip("`")
-            for stored in self.stored:
-                for output in stored.recipe["outputs"]:
-                    if output["name"].lower() == name.lower() and output["refused"]:
-                        return f"--sql: column {name} of job {stored.job}: {output['refused']}"
-        return f"--sql: {_first_line(error)}"
-
-
-def _first_line(error: Any) -> str:
-    """The first line of Java's message if there is one: py4j's own begins with the name of the call that failed."""
-    return str(getattr(error, "java_exception", error)).strip().split("\n", maxsplit=1)[0][:400]
+    spark = session(master, "elf report")
+    with one_line_errors():
+        run = Run(spark, lake, every, zone, say)
+        spark.conf.set("spark.sql.session.timeZone", zone if sql is not None else "UTC")
+        yield run

@@ -29,15 +29,17 @@ class Section(msgspec.Struct, frozen=True):
     step_us: int = HOUR_US
 
 
-def section(
-    name: str, title: str, frame: DataFrame, chart: str = "", note: str = "", step_us: int = HOUR_US
-) -> Section:
-    """A section of a data frame's rows. Times come as microseconds, whatever the time zone of this machine is."""
+Rows = tuple[tuple[ColumnInfo, ...], Iterable[tuple[Any, ...]]]
+"""Columns, and rows to be read once."""
+
+
+def rows_of(frame: DataFrame) -> Rows:
+    """A data frame's rows. Times come as microseconds, whatever the time zone of this machine is."""
     columns = [ColumnInfo(field.name, field.dataType.simpleString()) for field in frame.schema.fields]
     plain = frame.toDF(*(f"c{i}" for i in range(len(columns))))
     plain = plain.selectExpr(*(_portable(f"c{i}", column.type) for i, column in enumerate(columns)))
     shown = tuple(ColumnInfo(column.name, _shown_type(column.type)) for column in columns)
-    return Section(name, title, shown, _rows(plain, shown), chart, note, step_us)
+    return shown, _rows(plain, shown)
 
 
 def _rows(frame: DataFrame, columns: Sequence[ColumnInfo]) -> Iterator[tuple[Any, ...]]:

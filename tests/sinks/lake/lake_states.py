@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
+from elf.jobmaster.plan.codec import encode
 from elf.jobmaster.plan.plan import (
     Accumulator,
     Aggregate,
@@ -51,6 +52,7 @@ def traffic_plan(
     hits, having = Column("#a0", BIGINT), None
     if having_above is not None:
         having = Call(">", (hits, Literal(having_above, BIGINT)), BOOLEAN)
+    named = list(enumerate(keys))
     columns = [Column(f"#k{i}", type) for i, (_, type) in enumerate(keys)]
     outputs = [Output("window", Column("#window", WINDOW), WINDOW)] if window else []
     names = names or tuple(name for name, _ in keys)
@@ -63,7 +65,7 @@ def traffic_plan(
     return Plan(
         sql="",
         source="access",
-        columns=(),
+        columns=tuple(dict.fromkeys((*(Column(*source) for _, source in named), BYTES))),
         where=where,
         window=window,
         keys=tuple(Key(name, Column(source, type)) for name, (source, type) in zip(names, keys, strict=True)),
@@ -122,7 +124,7 @@ def traffic_state(
         lines or Lines(hits + 1, hits, 1, 0),
         columns_of(plan),
         values,
-        b"plan",
+        encode(plan),
         recipe=recipe(plan),
     )
 

@@ -18,8 +18,10 @@ from elf.jobmaster.values.sql_types import BIGINT, BOOLEAN, INT, STRING
 from elf.sinks.console.cells import iso, show_in
 from elf.sinks.lake import layout, parquet, spark_read
 from elf.sinks.lake.parquet import ParquetSink
+from elf.sinks.lake.stored import Stored
 from elf.sinks.report import builtin
-from elf.sinks.report.report import report
+from elf.sinks.report.report import report as report_once
+from tests.rigs.reports import report
 from tests.sinks.lake.lake_states import DAY, HOUR, MINUTE, START, traffic_plan, traffic_state
 
 pytestmark = pytest.mark.spark
@@ -297,8 +299,8 @@ def test_a_job_without_windows(spark: Any, tmp_path: Path) -> None:
 SECOND = MINUTE // 60
 
 
-def a_version(pane: int) -> spark_read.Stored:
-    return spark_read.Stored("traffic", "0123456789ab", "", "", [], {"pane_us": pane * SECOND})
+def a_version(pane: int) -> Stored:
+    return Stored("traffic", "0123456789ab", "", "", [], {"pane_us": pane * SECOND})
 
 
 @pytest.mark.parametrize(
@@ -466,7 +468,7 @@ def test_files_that_go_while_they_are_read_and_those_of_another_layout(
     with monkeypatch.context() as patched:
         patched.setattr(spark_read, "_overlap", compacted)
         with pytest.raises(ElfError, match="compacted while it was read; run the report again"):
-            ask(spark, tmp_path, every="1h")
+            report_once(str(tmp_path), every="1h", master="local[*]", stdout=io.BytesIO())
     monkeypatch.setattr(layout, "LAYOUT", 3)
     put(tmp_path, traffic_plan(), panes)
     with pytest.raises(ElfError, match=r"is not of this version of elf, layout 3; elf \d"):

@@ -1,0 +1,189 @@
+"""A lake in the engine's own trees: what is stored, the valid panes, and their state merged to any longer window.
+
+As `elf.sinks.lake.spark_read`, for a lake on this machine that is small enough not to need Spark: the same panes, merged as in
+agents and masters, and the job's own plan for the results. Imports pyarrow.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from msgspec.structs import replace
+
+from elf.cbt.budget import Budget
+from elf.errors import ElfError, UsageError
+from elf.jobmaster.plan.codec import decode
+from elf.jobmaster.plan.plan import Plan, WindowSpec
+from elf.jobmaster.values.zones import DAY_US, zone_named
+from elf.jobmaster.windows.panes import Panes
+from elf.jobmaster.windows.result import COUNTERS
+from elf.jobmaster.windows.windows import Publisher
+from elf.sinks.lake import layout
+from elf.sinks.lake.compact import highest
+from elf.sinks.lake.every import Every
+from elf.sinks.lake.files import read_about
+from elf.sinks.lake.stored import Stored, days_span
+from elf.sinks.report.state_rows import rows_of
+
+MEMORY_BYTES = 1 << 30
+"""Of the trees; what is above goes to disk."""
+HEAD = ("_pane_start", "_pane_end", "_status", "_empty")
+COVERAGE = ("_agents_reporting", "_agents_expected", *(f"_lines_{name}" for name in COUNTERS))
+
+
+@contextmanager
+def _one_line_errors() -> Iterator[None]:
+    """Raise errors of the lake's files as an ElfError of one line."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise ElfError("the lake was compacted while it was read; run the report again") from error
+    except (pa.ArrowException, OSError) as error:
+        raise ElfError(f"the lake cannot be read: {' '.join(str(error).split())[:300]}") from error
+
+
+def stored_jobs(directory: Path) -> list[Stored]:
+    """As `spark_read.stored_jobs`. Raises UsageError if there is no lake, ElfError for one of another version of elf."""
+    with _one_line_errors():
+        found = [
+            stored
+            for table in layout.existing_tables(directory)
+            for version in sorted(table.glob("version=v*"))
+            if (stored := _stored(version)) is not None
+        ]
+    if not found:
+        raise UsageError(f"the lake {directory} is empty: no job has written a final window yet")
+    return sorted(found, key=lambda s: (s.job, s.newest, s.version))
+
+
+def _stored(version: Path) -> Stored | None:
+    days = sorted(version.glob("date=*"))
+    for day in reversed(days):
+        if files := layout.files(day):
+            newest = max(files, key=lambda file: (file.until, file.path.name))
+            about = read_about(newest.path)
+            if about.get("layout") != layout.LAYOUT or not about.get("recipe"):
+                wrote = f"elf {about.get('elf_version')} wrote it"
+                raise ElfError(
+                    f"{newest.path.absolute()} is not of this version of elf, layout {layout.LAYOUT}; {wrote}"
+                )
+            order = f"/{day.name}/{newest.until:020}"
+            span = days_span([f"/{each.name}" for each in days], about["recipe"]["pane_us"])
+            return Stored(
+                about["job"],
+                about["version"],
+                str(version),
+                order,
+                about["columns"],
+                about["recipe"],
+                span,
+                about["plan"],
+            )
+    return None
+
+
+def size(directory: Path) -> int:
+    """Bytes of the lake's files, superseded ones included. O(files)."""
+    tables = (table for job in layout.jobs(directory) for table in layout.tables(directory, job))
+    folders = (folder for table in tables for folder in layout.day_folders(table))
+    with _one_line_errors():
+        return sum(file.path.stat().st_size for folder in folders for file in layout.files(folder))
+
+
+def valid_rows(stored: Stored, columns: Sequence[str]) -> Iterator[Any]:
+    """The rows of the valid panes, withdrawn ones left out, with the columns `HEAD` and these: a table for each row group."""
+    with _one_line_errors():
+        yield from _valid_rows(stored, columns)
+
+
+def _valid_rows(stored: Stored, columns: Sequence[str]) -> Iterator[Any]:
+    for folder in sorted(Path(stored.folder).glob("date=*")):
+        wanted: dict[Path, set[int]] = {}
+        for pane, path in highest(file.path for file in layout.files(folder)).values():
+            wanted.setdefault(path, set()).add(pane.start)
+        for path, starts in sorted(wanted.items()):
+            with pq.ParquetFile(path) as file:
+                for group in range(file.num_row_groups):
+                    table = file.read_row_group(group, columns=[*HEAD, *columns])
+                    at = pc.fill_null(table.column("_pane_start").cast(pa.int64()), 0)
+                    mask = pc.is_in(at, value_set=pa.array(starts, pa.int64()))
+                    mask = pc.and_(mask, pc.not_equal(table.column("_status"), "withdrawn"))
+                    yield table.filter(mask)
+
+
+def counted(stored: Stored) -> tuple[Any, ...]:
+    """Panes, from, until (microseconds or None), line counters, and incomplete panes of a version."""
+    panes: dict[int | None, dict[str, Any]] = {}
+    for table in valid_rows(stored, COVERAGE):
+        starts = table.column("_pane_start").cast(pa.int64()).to_numpy(zero_copy_only=False)
+        first = np.unique(starts, return_index=True)[1] if table.num_rows else np.empty(0, np.int64)
+        for row in table.take(pa.array(first, pa.int64())).to_pylist():
+            panes[row["_pane_start"]] = row
+    rows = list(panes.values())
+    if not rows:
+        return (0, None, None, *(None for _ in COUNTERS), 0)
+    starts = [at for row in rows if (at := row["_pane_start"]) is not None]
+    ends = [at for row in rows if (at := row["_pane_end"]) is not None]
+    totals = [sum(row[f"_lines_{name}"] for row in rows) for name in COUNTERS]
+    incomplete = sum(row["_agents_reporting"] < row["_agents_expected"] for row in rows)
+    bounds = (_micros(min(starts)) if starts else None, _micros(max(ends)) if ends else None)
+    return (len(rows), *bounds, *totals, incomplete)
+
+
+def _micros(at: Any) -> int:
+    return int(pa.scalar(at, pa.timestamp("us", tz="UTC")).cast(pa.int64()).as_py())
+
+
+def plan_of(stored: Stored) -> Plan:
+    """Raises PeerError for a plan of another version of elf."""
+    return decode(base64.b64decode(stored.plan))
+
+
+def results(
+    stored: Stored, plan: Plan, every: Every | None, keys: Mapping[int, int] | None = None
+) -> Iterator[tuple[Any, ...]]:
+    """The rows of the plan's result in such windows, or, for None, in one of all time; windows in time order.
+
+    keys: which of the stored keys each of the plan's keys is, if it has not all of them.
+    """
+    zone = every.zone if every is not None and every.us % DAY_US == 0 and every.zone != "UTC" else ""
+    window = None if every is None else WindowSpec(every.us, every.us, zone)
+    plan = replace(plan, window=window)
+    stored_keys = stored.keys
+    names = {f"#k{i}": stored_keys[i if keys is None else keys[i]]["stored"] for i in range(len(plan.keys))}
+    names |= {column["name"]: column["stored"] for column in stored.states}
+    wanted = [f"_acc{i}" for i in range(len(plan.accumulators))] + [
+        f"_fam{i}" for i in range(len(plan.families))
+    ]
+    read = dict.fromkeys(
+        [*(names[f"#k{i}"] for i in range(len(plan.keys))), *(names[name] for name in wanted)]
+    )
+    budget = Budget(MEMORY_BYTES)
+    panes = Panes(plan, budget)
+    try:
+        for table in valid_rows(stored, list(read)):
+            rows = table.filter(pc.invert(table.column("_empty")))
+            if rows.num_rows:
+                panes.merge(rows_of(rows, _targets(rows, every, zone), plan, names))
+        for _, found in Publisher(stored.job, plan, budget).results(panes.pieces(members=False)):
+            yield from found
+    finally:
+        panes.close()
+        budget.close()
+
+
+def _targets(table: Any, every: Every | None, zone: str) -> Any:
+    """The start of the window of each row: local time where the windows have a zone."""
+    starts = pc.fill_null(table.column("_pane_start").cast(pa.int64()), 0).to_numpy(zero_copy_only=False)
+    if every is None:
+        return np.zeros(len(starts), dtype=np.int64)
+    local = zone_named(zone).local(starts) if zone else starts
+    return local - np.mod(local, every.us)
