@@ -13,9 +13,9 @@ from elf.agent.run.engine import RunOptions, run
 from elf.errors import ElfError
 from elf.sinks.lake.parquet import ParquetSink
 from elf.sinks.report.report import report
-from tests.sinks import lake_states
-from tests.sinks.lake_states import START, traffic_plan, traffic_state
-from tests.sinks.test_report_agreement import QUERIES, answers, log
+from tests.sinks.lake import lake_states
+from tests.sinks.lake.lake_states import START, traffic_plan, traffic_state
+from tests.sinks.report.test_report_agreement import QUERIES, answers, log
 
 __all__ = ["log"]
 VARIANCE = (

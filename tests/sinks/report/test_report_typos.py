@@ -10,7 +10,7 @@ from elf.errors import UsageError
 from elf.jobmaster.plan.recipe import recipe
 from elf.sinks.lake.stored import Stored
 from elf.sinks.report.typos import refuse_typos
-from tests.sinks.lake_states import columns_of, traffic_plan
+from tests.sinks.lake.lake_states import columns_of, traffic_plan
 
 
 def stored(job: str) -> Stored:
