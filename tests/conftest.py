@@ -24,9 +24,9 @@ from hypothesis import HealthCheck, settings
 
 from elf.errors import ElfError
 from tests.rigs.agents.zygote import Zygote
+from tests.rigs.lakes.spark import as_users_have_it, for_small_queries
+from tests.rigs.lakes.warm_writer import WarmWriters
 from tests.rigs.paths import ROOT
-from tests.rigs.spark import as_users_have_it, for_small_queries
-from tests.rigs.warm_writer import WarmWriters
 from tests.soak.examples import ALL, draw_fewer
 
 settings.register_profile(  # a busy machine is no failure
