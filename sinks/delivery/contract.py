@@ -51,10 +51,10 @@ class WindowMessage(msgspec.Struct, frozen=True):
     body: bytes
     is_newest: bool
     keep_s: int
-    kind: str = "window"
     keys: tuple[str, ...] = ()
     end_us: int = 0
     fresh_s: int = 0
+    kind: str = "window"
 
 
 class Carrier(Protocol):

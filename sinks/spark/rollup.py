@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from elf.errors import UsageError
 from elf.jobmaster.plan.spark_sql import identifier
 from elf.sinks.lake.every import UNITS_US, Every
-from elf.sinks.lake.spark_read import Stored, group_by_job, merge_sql, results, unmerged_sql
+from elf.sinks.lake.spark_read import group_by_job, merge_sql, results, unmerged_sql
+from elf.sinks.lake.stored import Stored
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -274,4 +274,4 @@ def event_of(spec: JobSpec, change: Transition) -> dict[str, Any]:
 def message_of(spec: JobSpec, change: Transition) -> WindowMessage:
     event = event_of(spec, change)
     about = event["id"], spec.name, change.alert, change.state, str(change.at_us), "0"
-    return WindowMessage(*about, msgspec.json.encode(event), False, KEEP_S, "alert")
+    return WindowMessage(*about, msgspec.json.encode(event), False, KEEP_S, kind="alert")

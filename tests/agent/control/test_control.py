@@ -254,6 +254,7 @@ class TestReaders:
             w.JobPut(Item("job", b"x", (1,), b"")),
             w.JobChange(Item("job", b"x", (1,), b"")),
             w.Revoke(()),
+            w.AlertTestRequest("many"),
             w.MeshLeave(),
         ],
     )
@@ -264,7 +265,7 @@ class TestReaders:
         assert "only root and the user that runs this agent may change anything" in READ_ONLY
 
     def test_every_request_is_one_or_the_other(self) -> None:
-        changing = {w.JobPut, w.JobChange, w.JobEstimate, w.Revoke, w.MeshLeave}
+        changing = {w.JobPut, w.JobChange, w.JobEstimate, w.Revoke, w.MeshLeave, w.AlertTestRequest}
         assert set(get_args(w.AnyRequest)) - set(get_args(w.Reading)) == changing
 
     def test_they_keep_nobody_out(self, at: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,6 +37,7 @@ def test_it_gets_the_window_and_a_clean_environment(tmp_path: Path, monkeypatch:
     assert {name: text for name, text in found.items() if name not in ("PWD", "_", "SHLVL", "OLDPWD")} == {
         "PATH": PATH,
         "LANG": "C.UTF-8",
+        "ELF_KIND": "window",
         "ELF_ID": "id1",
         "ELF_JOB": "hits",
         "ELF_VERSION": "v1",
