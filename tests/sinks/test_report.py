@@ -21,8 +21,8 @@ from elf.sinks.lake.parquet import ParquetSink
 from elf.sinks.lake.stored import Stored
 from elf.sinks.report import builtin
 from elf.sinks.report.report import report as report_once
-from tests.rigs.reports import report
 from tests.sinks.lake_states import DAY, HOUR, MINUTE, START, traffic_plan, traffic_state
+from tests.sinks.reports.both import report
 
 pytestmark = pytest.mark.spark
 

@@ -19,7 +19,7 @@ import pytest
 from elf.agent.run.engine import RunOptions, run
 from elf.sinks.console.jsonlines import JsonLines
 from elf.sinks.lake.parquet import ParquetSink
-from tests.rigs.reports import report
+from tests.sinks.reports.both import report
 
 pytestmark = pytest.mark.spark
 

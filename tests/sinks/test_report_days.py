@@ -19,7 +19,7 @@ from elf.errors import UsageError
 from elf.sinks.console.cells import show_in
 from elf.sinks.console.jsonlines import JsonLines
 from elf.sinks.lake.parquet import ParquetSink
-from tests.rigs.reports import report
+from tests.sinks.reports.both import report
 
 pytestmark = pytest.mark.spark
 
