@@ -21,7 +21,8 @@ from elf.errors import UsageError
 from elf.jobmaster.plan.codec import decode
 from elf.jobmaster.plan.parameters import own_value, parameters, shown
 from elf.jobmaster.plan.plan import Plan
-from elf.sinks.lake.spark_read import START, Stored, group_by_job, results, with_windows
+from elf.sinks.lake.spark_read import START, group_by_job, results, with_windows
+from elf.sinks.lake.stored import Stored
 from elf.sinks.spark.rollup import panes, versions
 
 if TYPE_CHECKING:

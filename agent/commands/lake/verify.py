@@ -37,7 +37,7 @@ def verify_command(
     existing_tables(lake, job)  # mistakes are told before Spark starts
     found(logs, format, zone)
     from elf.agent.spark.verify import verify
-    from elf.sinks.report.report import one_line_errors
+    from elf.sinks.report.run import one_line_errors
     from elf.sinks.report.spark import session
 
     spark = session(master, "elf verify")
