@@ -95,7 +95,7 @@ class Transition(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return (self.alert, self.keys)
 
     @property
-    def is_told(self) -> bool:
+    def is_notified(self) -> bool:
         """Whether sinks hear of it."""
         return self.state in ("firing", "resolved")
 
@@ -116,7 +116,7 @@ class Judgement(msgspec.Struct, frozen=True, array_like=True, gc=False):
     left_out: tuple[tuple[Text, Count], ...] = ()
 
 
-class Told(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class Notification(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A transition that sinks hear of. number: grows by one with each, from 1 on in each log."""
 
     number: Count
@@ -130,7 +130,7 @@ class BookState(msgspec.Struct, frozen=True, array_like=True):
     data_us: Micros = 0
     number: Count = 0
     instances: tuple[Transition, ...] = ()
-    history: tuple[Told, ...] = ()
+    history: tuple[Notification, ...] = ()
     left_out: tuple[tuple[Text, Count], ...] = ()
 
 
@@ -144,7 +144,7 @@ class Book:
     def __init__(self, state: BookState = EMPTY) -> None:
         self.until_us, self.data_us, self.number = state.until_us, state.data_us, state.number
         self.instances: dict[InstanceKey, Transition] = {each.key: each for each in state.instances}
-        self.history: list[Told] = list(state.history)
+        self.history: list[Notification] = list(state.history)
         self.left_out: dict[str, int] = dict(state.left_out)
 
     def state(self) -> BookState:
@@ -236,19 +236,19 @@ class Book:
 
     # ---- applying: an entry of the log ----
 
-    def apply(self, found: Judgement) -> list[Told]:
+    def apply(self, found: Judgement) -> list[Notification]:
         """Take what the log says. Returns the transitions that sinks hear of. O(changes)."""
         self.until_us = max(self.until_us, found.until_us)
         self.data_us = max(self.data_us, found.data_us)
-        told = list[Told]()
+        notifications = list[Notification]()
         for change in found.changes:
             whole = self._applied(change)
-            if whole is not None and whole.is_told:
+            if whole is not None and whole.is_notified:
                 self.number += 1
-                told.append(Told(self.number, whole))
+                notifications.append(Notification(self.number, whole))
         self.left_out = _summed(self.left_out, dict(found.left_out))
-        self.history = [*self.history, *told][-HISTORY_MAX:]
-        return told
+        self.history = [*self.history, *notifications][-HISTORY_MAX:]
+        return notifications
 
     def _applied(self, change: Transition) -> Transition | None:
         """The transition with all that sinks hear; None if the instance is not there, as in an entry of another log."""

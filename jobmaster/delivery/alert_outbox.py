@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 
-from elf.jobmaster.alerts.book import Book, Told, Transition
+from elf.jobmaster.alerts.book import Book, Notification, Transition
 from elf.srt.messages.effects import Effect, Notice, Send
 from elf.srt.messages.ids import JobId, NodeId
 from elf.srt.messages.messages import Ballot
@@ -66,8 +66,10 @@ class AlertOutbox:
 
     def changed(self, book: Book) -> None:
         """A judgement is in the log, or this master has begun. O(history)."""
-        told = [each.change for each in book.history]
-        self._names = list(dict.fromkeys(name for each in (*told, *book.firing()) for name in each.sinks))
+        notifications = [each.change for each in book.history]
+        self._names = list(
+            dict.fromkeys(name for each in (*notifications, *book.firing()) for name in each.sinks)
+        )
         if self._names:
             self._due = 0
 
@@ -115,9 +117,9 @@ class AlertOutbox:
             if firing:
                 yield sink.repeat_at
 
-    def _chunk(self, name: str, sink: _Sink, book: Book) -> list[Told]:
+    def _chunk(self, name: str, sink: _Sink, book: Book) -> list[Notification]:
         """The next transitions for a sink whose cursor is known."""
-        found: list[Told] = []
+        found: list[Notification] = []
         size = 0
         for each in book.history if sink.cursor is not None else ():
             if each.number > (sink.cursor or 0) and name in each.change.sinks:
@@ -127,12 +129,12 @@ class AlertOutbox:
                 found.append(each)
         return found
 
-    def _put(self, name: str, log: Ballot, number: int, told: Sequence[Told]) -> AlertPut:
-        return AlertPut(self._job, self._ballot, name, log, number, _encoder.encode(tuple(told)))
+    def _put(self, name: str, log: Ballot, number: int, notifications: Sequence[Notification]) -> AlertPut:
+        return AlertPut(self._job, self._ballot, name, log, number, _encoder.encode(tuple(notifications)))
 
     def _firing(self, name: str, log: Ballot, firing: Sequence[Transition]) -> AlertPut:
-        told = tuple(Told(0, each) for each in firing)
-        return AlertPut(self._job, self._ballot, name, log, 0, _encoder.encode(told), True)
+        notifications = tuple(Notification(0, each) for each in firing)
+        return AlertPut(self._job, self._ballot, name, log, 0, _encoder.encode(notifications), True)
 
     def _lost(self, name: str, sink: _Sink, book: Book) -> Iterator[Effect]:
         """A notice, once, if a sink was away for so long that the book has dropped transitions that it lacks."""

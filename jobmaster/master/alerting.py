@@ -1,7 +1,7 @@
 """When the alerts of a job are judged at its master: by each window that is final in the log, in the order of their ends.
 
     Final is committed -> its rows are looked at (`RowJudge`), and what holds waits -> no earlier window is open any more
-                       -> Judged proposed -> committed: the book of the job's state has it -> sinks are told
+                       -> Judged proposed -> committed: the book of the job's state has it -> sinks are notified
 
 Only one Judged entry is under way at a time. A master that takes over reads the final windows again that no entry has judged.
 Between two windows with lines there may be time without: once all agents have passed it, it counts as a complete window without

@@ -17,7 +17,7 @@ import msgspec
 
 from elf.agent.config.specs import SinkSection
 from elf.agent.host.sinks.lake_ledgers import key_of
-from elf.jobmaster.alerts.book import Told, Transition, identifier, labels_of
+from elf.jobmaster.alerts.book import Notification, Transition, identifier, labels_of
 from elf.jobmaster.alerts.template import time_text
 from elf.jobmaster.directory.job_spec import JobSpec
 from elf.sinks.delivery.contract import Carrier, DeliveryError, RefusedError, WindowMessage
@@ -38,7 +38,7 @@ Cursor = tuple[Ballot, int]
 """(ballot under which the log began, number of the last delivered change), compared in order."""
 Reply = Callable[[NodeId, AlertReply], None]
 Records = Mapping[bytes, Sequence[Any]]
-_decoder = msgspec.msgpack.Decoder(tuple[Told, ...])
+_decoder = msgspec.msgpack.Decoder(tuple[Notification, ...])
 
 
 class _Work(msgspec.Struct):
@@ -47,7 +47,7 @@ class _Work(msgspec.Struct):
     source: NodeId
     put: AlertPut
     spec: JobSpec
-    told: tuple[Told, ...]
+    notifications: tuple[Notification, ...]
     done: int = 0
     refusals: int = 0
 
@@ -154,13 +154,13 @@ class AlertOutlet:
             return
         done = number if put.log == log else 0
         try:
-            told = _decoder.decode(put.payload)
+            notifications = _decoder.decode(put.payload)
         except msgspec.MsgspecError:
             return  # no master of this version of elf sends it
         key = (put.job, put.is_firing)
         if put.is_firing and not self.repeats:
             return
-        if not put.is_firing and (not told or put.number <= done):
+        if not put.is_firing and (not notifications or put.number <= done):
             self._reply(source, AlertReply(put.job, self.name, put.log, done, self.repeats))
             return
         known = self._work.get(key)
@@ -168,7 +168,7 @@ class AlertOutlet:
             return
         if known is None and len(self._work) >= WAITING_MAX:
             return
-        rest = told if put.is_firing else tuple(each for each in told if each.number > done)
+        rest = notifications if put.is_firing else tuple(each for each in notifications if each.number > done)
         self._work[key] = _Work(source, put, spec, rest)
         self._news.set()
 
@@ -191,7 +191,7 @@ class AlertOutlet:
             while self._work:
                 key = next(iter(self._work))
                 work = self._work[key]
-                while work.done < len(work.told):
+                while work.done < len(work.notifications):
                     await self._deliver(work)
                 if not work.put.is_firing:
                     await self._record(work)
@@ -211,7 +211,7 @@ class AlertOutlet:
 
     async def _deliver(self, work: _Work) -> None:
         """The next change of a message. Raises DeliveryError."""
-        change = work.told[work.done].change
+        change = work.notifications[work.done].change
         try:
             await self._carrier.deliver(message_of(work.spec, change))
         except RefusedError as error:

@@ -59,7 +59,11 @@ class SinkHost:
             self._stores |= dict.fromkeys(forms, streams)
         self._outlets = Outlets(sections, host.node.name, *about, folder)
         self.alerts = AlertOutlets(
-            sections, lambda section: alert_carrier(section, host.node.name), host, kept, self._alert_told
+            sections,
+            lambda section: alert_carrier(section, host.node.name),
+            host,
+            kept,
+            self._alert_delivered,
         )
         kinds = [each for each in sections if each.parquet is not None]
         cares = [Care(each.parquet, each.keep, each.compact_after) for each in kinds if each.parquet]
@@ -97,7 +101,7 @@ class SinkHost:
         report = AlertTestReport(number, (await work)[:PROBLEM_CHARS_MAX])
         carry(self._host, [Send(source, report)], None)
 
-    def _alert_told(self, source: NodeId, reply: AlertReply) -> None:
+    def _alert_delivered(self, source: NodeId, reply: AlertReply) -> None:
         """A sink has delivered changes of alerts: answer the master, after the effects of this message."""
         asyncio.get_running_loop().call_soon(carry, self._host, [Send(source, reply)], None)
 

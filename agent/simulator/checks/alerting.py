@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 
 from elf.agent.simulator.checks.oracle import Oracle, Violation
-from elf.jobmaster.alerts.book import Told, identifier
+from elf.jobmaster.alerts.book import Notification, identifier
 from elf.jobmaster.directory.job_spec import JobSpec
 from elf.jobmaster.log.entries import Judged
 from elf.jobmaster.log.job_state import JobState
@@ -26,7 +26,7 @@ from elf.srt.messages.ids import JobId, NodeId
 from elf.srt.messages.messages import NO_BALLOT, Ballot, Micros
 from elf.srt.messages.results import AlertPut, AlertReply
 
-_decoder = msgspec.msgpack.Decoder(tuple[Told, ...])
+_decoder = msgspec.msgpack.Decoder(tuple[Notification, ...])
 Change = tuple[str, str, Micros]
 """(key, state, time)."""
 
@@ -72,12 +72,12 @@ class AlertSinks:
         self, spec: JobSpec, state: JobState, oracle: Oracle, sinks: Sequence[NodeId], end_us: Micros
     ) -> str:
         """What is wrong with a job's alerts; "" if nothing."""
-        told = [_change(each) for each in state.alerts.history]
+        known = [_change(each) for each in state.alerts.history]
         wanted = one_pass(spec, state, oracle, end_us)
-        if sorted(told) != wanted:
-            lacks, more = set(wanted) - set(told), [each for each in told if each not in wanted]
+        if sorted(known) != wanted:
+            lacks, more = set(wanted) - set(known), [each for each in known if each not in wanted]
             return f"alerts of {spec.name}: the log lacks {sorted(lacks)[:3]}, and has beside one pass {more[:3]}"
-        if len(set(told)) < len(told):
+        if len(set(known)) < len(known):
             return f"alerts of {spec.name}: the log has a change twice"
         for sink in sinks:
             heard = self.heard.get((sink, spec.id), {})
@@ -87,8 +87,8 @@ class AlertSinks:
         return ""
 
 
-def _change(told: Told) -> Change:
-    change = told.change
+def _change(notification: Notification) -> Change:
+    change = notification.change
     return (change.keys[0][1] if change.keys else "", change.state, change.at_us)
 
 

@@ -88,7 +88,7 @@ histories = st.lists(st.tuples(st.sets(st.sampled_from([0, 1, 2])), st.booleans(
 def test_every_history_equals_the_model(history: list[tuple[set[int], bool]], for_s: int) -> None:
     windows = [window(n, *sorted(keys), complete=complete) for n, (keys, complete) in enumerate(history)]
     changes = run(Book(), [alert(for_us=for_s * S)], windows)
-    told = [(each.state, each.keys, each.at_us, each.since_us) for each in changes if each.is_told]
+    told = [(each.state, each.keys, each.at_us, each.since_us) for each in changes if each.is_notified]
     assert set(told) == expected(windows, for_s * S)
     assert len(told) == len(set(told))
 
@@ -133,7 +133,7 @@ def test_a_window_alone_covers_a_for_of_its_step() -> None:
 def test_pending_that_stops_holding_is_told_to_nobody() -> None:
     changes = run(Book(), [alert(for_us=3 * STEP)], [window(0, 1), window(1, 1), window(2)])
     assert seen(changes) == [("pending", 1), ("inactive", 3)]
-    assert not any(each.is_told for each in changes)
+    assert not any(each.is_notified for each in changes)
 
 
 def test_an_incomplete_window_fires_and_never_resolves() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from elf.jobmaster.alerts.alert import Alert
-from elf.jobmaster.alerts.book import Book, Hit, JudgedWindow, Told
+from elf.jobmaster.alerts.book import Book, Hit, JudgedWindow, Notification
 from elf.jobmaster.delivery.alert_outbox import ASK_US, CHUNK_BYTES, REPEAT_US, AlertOutbox
 from elf.srt.messages.effects import Effect, Notice, Send
 from elf.srt.messages.results import AlertPut, AlertReply
@@ -44,7 +44,7 @@ def puts(effects: list[Effect]) -> list[AlertPut]:
 def told(put: AlertPut) -> list[tuple[int, str]]:
     return [
         (each.number, each.change.state)
-        for each in msgspec.msgpack.decode(put.payload, type=tuple[Told, ...])
+        for each in msgspec.msgpack.decode(put.payload, type=tuple[Notification, ...])
     ]
 
 
