@@ -70,9 +70,9 @@ def lake_copy(
     to: Annotated[Path, typer.Argument(metavar="DEST", help="The folder of the copy.")],
     job: OneJob = None,
 ) -> None:
-    """Copy a lake, or one of its jobs: the newest revisions, compared with what was read.
+    """Copy the newest revisions of a lake, or of one of its jobs.
 
-    Repeat it after an interruption, or to bring what is new. The exit code is 1 if a file cannot be read.
+    What was written is compared with what was read. Repeat it after an interruption, or to bring what is new. The exit code is 1 if a file cannot be read.
     """
     from elf.agent.commands.lake.lake import copy_command
 
