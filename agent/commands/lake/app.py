@@ -72,7 +72,8 @@ def lake_copy(
 ) -> None:
     """Copy the newest revisions of a lake, or of one of its jobs.
 
-    What was written is compared with what was read. Repeat it after an interruption, or to bring what is new. The exit code is 1 if a file cannot be read.
+    What was written is compared with what was read. Repeat it after an interruption, or to bring what is new. The exit code is 1
+    if a file cannot be read.
     """
     from elf.agent.commands.lake.lake import copy_command
 

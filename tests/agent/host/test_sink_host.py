@@ -305,10 +305,10 @@ def test_a_window_that_a_sink_fails_at_holds_up_no_other_job(
     lake = tmp_path / "lake"
     parameters = Parameters(seat_retry_us=100_000, seat_retry_us_max=SECOND)
     with Mesh(tmp_path, nodes=4, lake=lake, parameters=parameters) as mesh:
-        start(mesh, "2 seconds")
         sql = SQL.format("2 seconds")
         argv = ["job", "start", "doom", "--sql", sql, "--lateness", "3s", "--sink", "lake"]
         assert main([*argv, "--agent", str(mesh.socket())]) == 0
+        start(mesh, "2 seconds")  # after it, so that each of its windows is one of doom's too
         mesh.wait_for(lambda: holds(lake, 4))
         assert mesh.sink is not None
         sink = mesh.sink

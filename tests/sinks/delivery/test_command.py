@@ -12,6 +12,7 @@ import pytest
 from elf.sinks.delivery import command
 from elf.sinks.delivery.command import PATH, CommandCarrier
 from elf.sinks.delivery.contract import DeliveryError, RefusedError, WindowMessage
+from tests.rigs.agents.mesh_rig import wait_until
 
 pytestmark = pytest.mark.process
 BODY = b'{"rows":[{"path":"; rm -rf $HOME `id`"}]}'
@@ -67,6 +68,13 @@ def test_any_other_end_refuses_the_window(script: str, expected: str) -> None:
     assert str(caught.value) == expected
 
 
+def has_ended(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
 def test_one_that_does_not_end_is_killed_with_all_that_it_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -75,8 +83,9 @@ def test_one_that_does_not_end_is_killed_with_all_that_it_started(
     with pytest.raises(RefusedError, match="did not end within"):
         run('sleep 600 & echo $! > "$1"; echo $$ >> "$1"; wait', str(pids))
     for pid in map(int, pids.read_text().split()):
-        state = Path(f"/proc/{pid}/stat")
-        assert not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z"
+        wait_until(
+            lambda pid=pid: has_ended(pid), f"{pid} lives"
+        )  # one that is killed ends when it runs next
 
 
 @pytest.mark.parametrize("program", ["/does/not/exist", "/etc/passwd", "/tmp"])

@@ -19,7 +19,7 @@ from elf.typer_cli import app
 from tests.rigs.agents.mesh_rig import SQL, WINDOW_S, Agent, Fleet, wait_until
 from tests.rigs.agents.seen import WAIT_S, totals_of
 
-LATENESS = "4s"
+LATENESS = "6s"
 """Long enough to look at the job while it is finishing."""
 ERRORS = SQL.replace("GROUP BY", "WHERE status >= 400 GROUP BY")
 
