@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -83,9 +84,7 @@ def test_one_that_does_not_end_is_killed_with_all_that_it_started(
     with pytest.raises(RefusedError, match="did not end within"):
         run('sleep 600 & echo $! > "$1"; echo $$ >> "$1"; wait', str(pids))
     for pid in map(int, pids.read_text().split()):
-        wait_until(
-            lambda pid=pid: has_ended(pid), f"{pid} lives"
-        )  # one that is killed ends when it runs next
+        wait_until(partial(has_ended, pid), f"{pid} lives")  # one that is killed ends when it runs next
 
 
 @pytest.mark.parametrize("program", ["/does/not/exist", "/etc/passwd", "/tmp"])
