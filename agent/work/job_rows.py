@@ -72,7 +72,11 @@ def ops_of(plan: Plan) -> tuple[tuple[Op, ...], ...]:
 
 
 class JobRows:
-    """Rows since the last cut, by version, of lines at or past `since_us`."""
+    """Rows since the last cut, by version, of lines at or past `since_us`: earlier ones are in no retained pane.
+
+    A query without a window retains its pane for ever. It leaves out earlier lines only of files that its log does not know,
+    as it may have counted and forgotten them. No line of a known file was counted from its position on.
+    """
 
     def __init__(self, schedule: Schedule, since_us: Micros) -> None:
         self.schedule, self.since_us = schedule, since_us
@@ -83,7 +87,7 @@ class JobRows:
         self._settled: list[dict[str, Part]] = []
         stops = [*(line.from_us for line in schedule[1:]), AFTER_ALL]
         self._reach = [
-            (max(line.from_us, since_us), stop, self._workers[line.version])
+            (line.from_us, stop, self._workers[line.version])
             for line, stop in zip(schedule, stops, strict=True)
         ]
 
@@ -98,8 +102,8 @@ class JobRows:
         held = sum(part.nbytes for parts in self._settled for part in parts.values())
         return held + sum(worker.nbytes for worker in self._workers.values())
 
-    def add(self, batch: Batch, before: Before, too_long: int) -> None:
-        """Take a block's lines; `too_long` lines before it were skipped. O(rows)."""
+    def add(self, batch: Batch, before: Before, too_long: int, is_known: bool = False) -> None:
+        """Take a block's lines; `too_long` lines before it were skipped. is_known: the job's log knows the file. O(rows)."""
         if before.last_time is None:
             self.untimed += too_long + int(np.count_nonzero(batch.reject_rows == 0))
             too_long, batch = 0, without_untimed(batch)
@@ -107,7 +111,9 @@ class JobRows:
             return
         times = batch.columns["time"].values if batch.rows else np.empty(0, dtype=np.int64)
         first = before.last_time if before.last_time is not None else int(times[0])
-        for low, stop, worker in self._reach:
+        for from_us, stop, worker in self._reach:
+            counts_all = is_known and worker.plan.window is None
+            low = from_us if counts_all else max(from_us, self.since_us)
             if too_long and low <= first < stop:
                 worker.count_rejects_at(first, too_long)
             mine = _between(batch, times, first, low, stop)

@@ -24,7 +24,8 @@ LOST_STATE = 1
 
 class Place(msgspec.Struct):
     """A job's place in one file. part: see `FileNote.bases`. stop: the offset where a lane ends. last_us: time of the last line
-    read. over: closed, and reported as closed. is_broken: no line begins at the offset, so the file has changed."""
+    read. over: closed, and reported as closed. is_broken: no line begins at the offset, so the file has changed. is_known: the
+    job's log has a position of it, so no line from there on was counted."""
 
     note: FileNote
     part: int
@@ -34,6 +35,7 @@ class Place(msgspec.Struct):
     last_us: Micros | None = None
     over: bool = False
     is_broken: bool = False
+    is_known: bool = False
 
     @property
     def end_of_part(self) -> int | None:
@@ -80,6 +82,7 @@ class Reading:
             stop = self.ends.get(slot)
             if given is not None:
                 self._place_at(note, part, slot, given.offset, 0, stop)
+                self.places[note.generation].is_known = True
                 return
             low = self._low(note, front, part)
             if stop is not None:
@@ -129,7 +132,7 @@ class Reading:
 
     def take(self, place: Place, block: Block, batch: Batch, before: Before) -> None:
         """Take the next block of a file; the place is at the block's start."""
-        self.rows.add(batch, before, block.too_long)
+        self.rows.add(batch, before, block.too_long, place.is_known and not self.lane)
         for from_us, until_us in self._unread.take(batch, before, block.too_long):
             self._note_unparsed(from_us, until_us)
         start, _, flags = self.spans[place.slot]
@@ -174,7 +177,7 @@ class Reading:
     def continue_in_next_part(self, place: Place, note: FileNote, flags: int = 0) -> None:
         """Continue in the next part of the file."""
         place.part += 1
-        place.over = place.is_broken = False
+        place.over = place.is_broken = place.is_known = False
         place.offset = note.bases[place.part]
         place.slot = (self.worker, note.identity(place.part), self.lane)
         self.spans[place.slot] = place.offset, place.offset, FIRST | flags

@@ -38,10 +38,11 @@ PANE_S = 10
 LOOKS_MAX = 1_000
 
 
-def plan_of(where: str = "") -> Plan:
+def plan_of(where: str = "", window: str = f"window(time, '{PANE_S} seconds')") -> Plan:
+    """window: "" for none."""
+    chosen, keys = ("window, path", f"{window}, path") if window else ("path", "path")
     return compile_query(
-        f"SELECT window, path, count(*) AS hits, sum(bytes) AS bytes FROM access {where} "
-        f"GROUP BY window(time, '{PANE_S} seconds'), path",
+        f"SELECT {chosen}, count(*) AS hits, sum(bytes) AS bytes FROM access {where} GROUP BY {keys}",
         {"access": column_types(resolve("combined"))},
     )
 

@@ -18,7 +18,18 @@ from elf.agent.work.rescan import open_known
 from elf.jobmaster.log.schedule import AFTER_ALL
 from elf.srt.messages.effects import Read
 from elf.srt.messages.messages import Position
-from tests.rigs.mesh_log_rig import SECOND, START_S, Job, Log, Server, check_exact, line_of, plan_of, time_of
+from tests.rigs.mesh_log_rig import (
+    SECOND,
+    START_S,
+    Job,
+    Log,
+    Server,
+    check_exact,
+    counts_of,
+    line_of,
+    plan_of,
+    time_of,
+)
 
 PLAN = plan_of()
 ONE = (line_of(PLAN, 1, 0),)
@@ -231,6 +242,28 @@ def test_rows_begin_where_event_time_reached_what_is_asked_for(server: Server, t
     check_exact(job, server.files)
 
 
+@pytest.mark.parametrize("window", ["", "window(time, '10 seconds')"])
+def test_earlier_lines_of_a_known_file_count_without_a_window(server: Server, log: Log, window: str) -> None:
+    """After a restart too. Lines in files that the job's log does not know may have been counted and forgotten."""
+    server.rejects = 0.0
+    job = Job(log, (line_of(plan_of(window=window), 1, 0),))
+    server.write(50)
+    job.settle()
+    server.finish_line()
+    written = len(server.files[0])
+    log.restart()
+    job.since_us = (server.now_s + 3600) * SECOND  # all lines are older than what the job keeps
+    server.write(30)
+    server.finish_line()
+    job.settle()
+    server.rotate()
+    server.write(20)
+    job.settle()
+    (version,) = job.rows()
+    lines = sum(int(total[0]) for total in counts_of(job.rows()[version][1]).values())
+    assert lines == (written if window else len(server.files[0]))
+
+
 @pytest.mark.parametrize("alike", [1, 2])
 def test_an_archive_that_is_renamed_while_it_is_recognised_stays_a_copy(
     server: Server, log: Log, monkeypatch: pytest.MonkeyPatch, alike: int
@@ -365,8 +398,8 @@ def test_a_job_that_fails_does_not_touch_the_others(
     bad.commit()
     add = JobRows.add
 
-    def fail(self: JobRows, batch: Batch, before: Before, too_long: int) -> None:
-        add(self, batch, before, too_long)
+    def fail(self: JobRows, batch: Batch, before: Before, too_long: int, is_known: bool) -> None:
+        add(self, batch, before, too_long, is_known)
         if self.schedule == bad.schedule:
             raise ZeroDivisionError
 
