@@ -59,7 +59,18 @@ def test_the_project_asks_for_what_it_imports_everywhere() -> None:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_man_page_tells_of_every_command_and_option(name: str) -> None:
     page = (ROOT / "docs" / "elf.1").read_text().replace("\\-", "-")
-    assert name in page
+    synopses = page.partition(".SH SYNOPSIS\n")[2].partition(".SH DESCRIPTION")[0].split("\n.br\n")
+    blocks = [block for block in synopses if re.match(rf"\.B {name}( --|\n|$)", block)]
+    assert blocks, "no synopsis"
+    named = {option for block in blocks for option in re.findall(r"(?<![\w-])--?[a-z][\w-]*", block)}
+    options = [
+        set(parameter.opts)
+        for parameter in COMMANDS[name].params
+        if parameter.opts[0].startswith("-") and not set(parameter.opts) & set(HELPS)
+    ]
+    assert named <= set().union(*options), "the synopsis names options that the command does not have"
+    if not any(" OPTIONS " in block for block in blocks):
+        assert [each for each in options if not each & named] == [], "not in the synopsis"
     for parameter in COMMANDS[name].params:
         for option in parameter.opts:
             if option.startswith("--") and option not in HELPS:
@@ -92,6 +103,6 @@ def test_every_help_is_one_screen_of_complete_sentences() -> None:
     for name, command in COMMANDS.items():
         summary = (command.help or "").split("\n", 1)[0]
         assert summary.endswith("."), name
-        assert len(summary) <= 65, f"{name}: cut off in the list of commands"
+        assert len(summary) <= 64, f"{name}: cut off in the list of commands"
         for parameter in command.params:
             assert getattr(parameter, "help", None), f"{name}: {parameter.name} has no help"

@@ -13,7 +13,9 @@ import typer
 
 from elf.agent.commands.run_line import Output
 
-job_app = typer.Typer(help="Jobs of the mesh: start, change, stop, list, watch.", no_args_is_help=True)
+job_app = typer.Typer(
+    help="Jobs of the mesh: start, try, change, roll back, stop, watch.", no_args_is_help=True
+)
 
 
 @job_app.callback()
@@ -177,7 +179,7 @@ def job_update(
     keys: OperatorKeys = None,
     agent: Agent = None,
 ) -> None:
-    """Change the question of a running job, or its options, everywhere.
+    """Change a running job's question or options, everywhere.
 
     Every line counts in one version, the one in force at the line's time. Other options hold for windows that begin from then on.
     """
@@ -201,6 +203,7 @@ def job_set(
     at: ChangeAt = At.now,
     expect_version: ExpectVersion = None,
     dry_run: DryRun = False,
+    force: Force = False,
     output: Answer = TextOrJson.text,
     keys: OperatorKeys = None,
     agent: Agent = None,
@@ -208,9 +211,8 @@ def job_set(
     """Give parameters of a running job's question other values."""
     from elf.agent.commands.jobs.change import Update, set_command
 
-    update = Update(
-        name, None, None, at.value, expect_version, dry_run, keys, tuple(values), as_json=output == "json"
-    )
+    about = (name, None, None, at.value, expect_version, dry_run, keys, tuple(values))
+    update = Update(*about, force=force, as_json=output == "json")
     typer.echo(set_command(update, agent))
 
 
@@ -291,6 +293,7 @@ def job_promote(
     name: JobName,
     at: ChangeAt = At.now,
     dry_run: DryRun = False,
+    force: Force = False,
     output: Answer = TextOrJson.text,
     keys: OperatorKeys = None,
     agent: Agent = None,
@@ -302,7 +305,7 @@ def job_promote(
     from elf.agent.commands.jobs.change import Update
     from elf.agent.commands.jobs.trial.trial import promote_command
 
-    update = Update(name, at=at.value, dry_run=dry_run, keys=keys, as_json=output == "json")
+    update = Update(name, at=at.value, dry_run=dry_run, keys=keys, force=force, as_json=output == "json")
     typer.echo(promote_command(update, agent))
 
 

@@ -385,8 +385,17 @@ def test_restate_names_the_agents_that_have_left_and_needs_force(
         )
         assert "nothing was changed; change the job --at next, or add --force" in text
     assert version(fleet, "hits") == first
+    monkeypatch.undo()
     assert "is in force" in fleet.elf(*restate, "--force")
     assert "is in force" in fleet.elf("job", "rollback", "hits")
+    query = SQL.replace("GROUP BY", "WHERE status >= :least GROUP BY")
+    fleet.elf("job", "update", "hits", "--sql", query, "--param", "least=300")
+    fleet.elf("job", "try", "hits", "--set", "least=500", "--for", "20m", "--windows", "0")
+    for command in (("job", "set", "hits", "least=400"), ("job", "promote", "hits")):
+        assert "or add --force" in str(elf(fleet, *command, "--at", "restate", "--dry-run").exception)
+        assert "nothing was changed" in fleet.elf(*command, "--at", "restate", "--dry-run", "--force")
+    assert "is in force" in fleet.elf("job", "promote", "hits", "--at", "restate", "--force")
+    assert "is in force" in fleet.elf("job", "set", "hits", "least=400", "--at", "restate", "--force")
 
 
 def test_a_change_needs_an_operators_signature(tmp_path: Path) -> None:
