@@ -27,13 +27,13 @@ from elf.agent.commands.jobs.job import (
     setting_texts,
     signed,
 )
+from elf.agent.commands.jobs.outlook import line_lines, line_values
 from elf.agent.commands.mesh_text import as_json, time_text
 from elf.agent.commands.process.streams import say
 from elf.agent.config.alert_table import compiled_alerts, fitting
 from elf.agent.config.names import check_asked, unknown_job
 from elf.agent.control import protocol as w
 from elf.errors import ElfError, UsageError
-from elf.jobmaster.directory.changes import next_boundary
 from elf.jobmaster.directory.differences import Difference, differences
 from elf.jobmaster.directory.job_spec import JobSpec, Mode, Version, decode_job
 from elf.jobmaster.directory.settings import Settings
@@ -280,7 +280,7 @@ def _change(
         say(note)
     if update.dry_run:
         estimates = estimates_of(version.plan, agent) if not has_query else None
-        values = {"estimates": estimate_values(estimates), **_line_values(former, spec)}
+        values = {"estimates": estimate_values(estimates), **line_values(former, spec, estimates)}
         return _answer(update, former, spec, lambda: _outlook(former, spec, estimates), values)
     what = "roll back" if update.is_rollback else "update"
     answer = send_change(signed(spec, update.keys, held.signed, what), agent)
@@ -401,42 +401,9 @@ def _outlook(former: JobSpec, spec: JobSpec, estimates: w.Estimates | None) -> I
         yield f"job {spec.name} would change its {named(setting_differences(former.settings, spec.settings))}"
     else:
         yield f"job {spec.name} would change from version {old.digest} to {new.digest}"
-    yield _line_text(former, spec)
+    yield from line_lines(former, spec, estimates)
     for difference in all_differences(former, spec):
         yield escape(str(difference))
     if estimates is not None:
         yield from estimate_lines(new.plan, estimates)
     yield "nothing was changed"
-
-
-def _line_values(former: JobSpec, spec: JobSpec) -> dict[str, Any]:
-    """From when on a change would be in force (None: from the oldest window that is not final), whether it would cut a window,
-    and whether agents would read lines again."""
-    plans = former.versions[-1].plan, spec.versions[-1].plan
-    counts_alike = plan_of(plans[0]).counts_as(plan_of(plans[1]))
-    if spec.mode == "next":
-        return {"from_us": next_boundary(plans, spec.line_us), "cuts": False, "rereads": False}
-    if plans[0] == plans[1]:
-        return {"from_us": spec.line_us, "cuts": False, "rereads": False}
-    if spec.mode == "restate" or (counts_alike and former.settings == spec.settings):
-        return {"from_us": None, "cuts": False, "rereads": not counts_alike}
-    return {"from_us": spec.line_us, "cuts": True, "rereads": False}
-
-
-def _line_text(former: JobSpec, spec: JobSpec) -> str:
-    plans = former.versions[-1].plan, spec.versions[-1].plan
-    if plans[0] == plans[1]:
-        at_us = next_boundary(plans, spec.line_us) if spec.mode == "next" else spec.line_us
-        return f"for windows that begin at about {time_text(at_us)} UTC or later; no line is read again, and no window is cut"
-    counts_alike = plan_of(plans[0]).counts_as(plan_of(plans[1])) and former.settings == spec.settings
-    if spec.mode != "next" and counts_alike:
-        return "from the start of the oldest window that is not final on; no line is read again, and no window is cut"
-    if spec.mode == "restate":
-        return "from the start of the oldest window that is not final on; agents read the lines of these windows again"
-    if spec.mode == "next":
-        at_us = next_boundary(plans, spec.line_us)
-        return f"from about {time_text(at_us)} UTC on, where windows of both versions begin; no window is cut"
-    return (
-        f"from about {time_text(spec.line_us)} UTC on; the window at that time gives two results, one of each version, "
-        "each for the lines on its side"
-    )

@@ -13,6 +13,29 @@ from elf.jobmaster.log.schedule import plan_of
 from elf.sinks.console.cells import escape
 
 
+def again_values(found: w.Estimates | None, span_us: int) -> list[dict[str, Any]]:
+    """About what each agent of the sample would read again of so much time, at the rate of its last lines."""
+    made = [each for each in found.agents if not each.problem] if found is not None else []
+    times = {each.agent: max(0, span_us) / max(each.span_us, 1_000_000) for each in made}
+    return [
+        {
+            "agent": each.agent,
+            "lines": round(each.lines * times[each.agent]),
+            "bytes": round(each.read_bytes * times[each.agent]),
+        }
+        for each in made
+    ]
+
+
+def again_lines(found: w.Estimates | None, span_us: int) -> Iterator[str]:
+    """The same as lines of text."""
+    for each in again_values(found, span_us):
+        yield (
+            f"estimate: {escape(each['agent'])} would read {each['lines']:,} lines ({size_text(each['bytes'])}) again, at the "
+            "rate of its last lines"
+        )
+
+
 def estimate_values(found: w.Estimates | None) -> dict[str, Any] | None:
     """The estimates for programs."""
     return None if found is None else {"agents": to_builtins(found.agents), "of": found.of}

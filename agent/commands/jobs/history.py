@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import compress
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from elf.agent.config import units
 from elf.agent.config.alert_table import alert_text, alerts_text
 from elf.agent.config.job_file import job_text
 from elf.agent.config.limits import limits_text
-from elf.jobmaster.directory.differences import Difference
+from elf.jobmaster.directory.differences import Difference, differences
 from elf.jobmaster.directory.job_spec import ALL_TIME, END, JobSpec
 from elf.jobmaster.directory.known_schedule import KnownSchedule
 from elf.jobmaster.directory.limits import NO_LIMITS
@@ -30,9 +30,10 @@ def history_command(name: str, output: str | None, agent: Path | None) -> str:
     """The versions of a job, oldest first, as text. Raises `ElfError`."""
     spec, held = running_job(name, agent)
     steps = history(spec, held.schedule, held.lost)
+    changes = _query_differences(spec, steps)
     if not is_table(output):
-        return as_json([_as_values(step) for step in steps])
-    columns = ["version", "at", "asked", "in force from", "state", "by", "values", "options", "query"]
+        return as_json([_as_values(step, each) for step, each in zip(steps, changes, strict=True)])
+    columns = ["version", "at", "asked", "in force from", "state", "by", "values", "differences", "query"]
     rows = [
         (
             step.version,
@@ -42,15 +43,32 @@ def history_command(name: str, output: str | None, agent: Path | None) -> str:
             _state(spec, step),
             escape(step.by) or "-",
             values_text(step.values),
-            "; ".join(f"{each.part} {each.before} -> {each.after}" for each in _differences(step)) or "-",
+            escape("; ".join(map(_brief, (*query, *_differences(step))))) or "-",
             " ".join(step.sql.split()) or "-",
         )
-        for step in steps
+        for step, query in zip(steps, changes, strict=True)
     ]
-    shown = [any(getattr(step, field) for step in steps) for field in ("by", "values", "settings")]
-    used = [True] * 5 + [*shown, True]
+    shown = [any(getattr(step, field) for step in steps) for field in ("by", "values")]
+    used = [True] * 5 + [*shown, any(row[7] != "-" for row in rows), True]
     table = table_of(list(compress(columns, used)), [tuple(compress(row, used)) for row in rows])
     return f"{table}\n{escape(held.revoked)}" if held.revoked else table
+
+
+def _query_differences(spec: JobSpec, steps: Sequence[Step]) -> list[list[Difference]]:
+    """Of each step: how its query differs from that of the version before it that has results; nothing if one of the two is no
+    longer kept."""
+    versions = {version.digest: version for version in spec.whole}
+    before, found = None, list[list[Difference]]()
+    for step in steps:
+        version = versions.get(step.version)
+        found.append(differences(before, version) if before is not None and version is not None else [])
+        if step.state in ("in force", "replaced") and step.version != END:
+            before = version
+    return found
+
+
+def _brief(each: Difference) -> str:
+    return f"{each.part} {_short(each.before)} -> {_short(each.after)}"
 
 
 def _differences(step: Step) -> list[Difference]:
@@ -144,7 +162,7 @@ def _job(spec: JobSpec, known: KnownSchedule | None, now_us: int) -> dict[str, A
     }
 
 
-def _as_values(step: Step) -> dict[str, Any]:
+def _as_values(step: Step, query: Sequence[Difference]) -> dict[str, Any]:
     return {
         "version": step.version,
         "at": _mode(step),
@@ -154,6 +172,7 @@ def _as_values(step: Step) -> dict[str, Any]:
         "sql": step.sql,
         "parameters": step.values,
         "by": step.by,
+        "differences": to_builtins(query),
         "settings": to_builtins(_differences(step)),
     }
 

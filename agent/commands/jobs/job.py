@@ -177,18 +177,22 @@ def start_command(
 def _values(spec: JobSpec, dry_run: bool, estimates: w.Estimates | None, started: bool) -> str:
     """The answer for programs."""
     from elf.agent.commands.mesh_text import as_json
+    from elf.jobmaster.directory.differences import parts_of
 
     last = spec.versions[-1]
     values = {"name": spec.name, "version": last.digest, "dry_run": dry_run, "started": started}
-    return as_json({**values, "estimates": estimate_values(estimates)})
+    about = {"from_us": spec.since_us, "options": options_of(spec), "query": parts_of(last)}
+    return as_json({**values, **about, "estimates": estimate_values(estimates)})
 
 
 def _outlook(spec: JobSpec, held: w.JobHeld, estimates: w.Estimates) -> Iterator[str]:
     """What a start would do, as lines of text."""
+    from elf.agent.commands.mesh_text import time_text
     from elf.jobmaster.directory.differences import parts_of
 
     agents = held.schemas[spec.source].followers
     yield f"job {spec.name} would start with version {spec.versions[-1].digest}, at {agents} agent{'s' * (agents != 1)}"
+    yield f"from about {time_text(spec.since_us)} UTC on"
     for option, text in options_of(spec).items():
         yield f"{option}: {text}"
     yield from (f"{part}: {text}" for part, text in parts_of(spec.versions[-1]).items() if text != "none")

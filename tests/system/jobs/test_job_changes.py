@@ -167,6 +167,11 @@ def test_an_update_cuts_a_window_and_a_rollback_does_too(fleet: Fleet) -> None:
             wait_versions(fleet, "cut", 3)
             assert f"version {second} is in force" in fleet.elf("job", "rollback", "cut", "--to", second[:6])
             seen.wait_finals(1)
+        to_errors = [{"part": "where", "before": "none", "after": "(status >= 400)"}]
+        back = [{"part": "where", "before": "(status >= 400)", "after": "none"}]
+        assert [step["differences"] for step in history(fleet, "cut")] == [[], to_errors, back, to_errors]
+        table = fleet.elf("job", "history", "cut", "--output", "table")
+        assert table.splitlines()[2].count("where none -> (status >= 400)") == 1
         parts = stays_exact(fleet, seen, "cut", WINDOW_S, [second])
         assert [digest for digest, _, _ in parts] == [first, second, first, second]
         # A window at a line has results of both versions, unless the line is so close to its boundary that one has no lines.

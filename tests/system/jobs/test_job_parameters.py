@@ -86,15 +86,18 @@ def test_another_having_cuts_no_window_and_reads_nothing_again(fleet: Fleet) -> 
             )
             planned = json.loads(fleet.elf("job", "set", "busy", "least=1", "--dry-run", "--output", "json"))
             assert {
-                key: planned[key] for key in ("dry_run", "cuts", "rereads", "from_us", "differences")
+                key: planned[key]
+                for key in ("dry_run", "cuts", "windows", "rereads", "read_again", "differences")
             } == {
                 "dry_run": True,
                 "cuts": False,
+                "windows": [],
+                "read_again": [],
                 "rereads": False,
-                "from_us": None,
                 "differences": [{"part": "least", "before": "1000000", "after": "1"}],
             }
             assert planned["estimates"]["of"] == 3
+            assert planned["from_us"] % (1_000_000 * WINDOW_S) == 0
             made = json.loads(fleet.elf("job", "set", "busy", "least=1", "--output", "json"))
             assert (made["former"], made["version"]) == (planned["former"], version(fleet, "busy"))
             assert (made["agents"], made["confirmed"], made["missing"]) == (3, 3, [])

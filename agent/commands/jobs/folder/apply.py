@@ -30,6 +30,7 @@ from elf.agent.commands.jobs.job import (
     put_job,
     signed,
 )
+from elf.agent.commands.jobs.outlook import line_lines, line_values
 from elf.agent.commands.jobs.stop import finish
 from elf.agent.commands.mesh_text import as_json, time_text
 from elf.agent.commands.process.streams import say
@@ -238,6 +239,9 @@ def _lines(outcome: Outcome, dry_run: bool, width: int) -> Iterator[str]:
         at = confirmed(outcome.change) if outcome.change is not None else ""
         words.append(f"in force from {time_text(outcome.from_us)} UTC on{at}")
     yield "  ".join(words).rstrip()
+    if dry_run and step.action == "update" and step.former is not None and step.spec is not None:
+        for line in line_lines(step.former, step.spec, outcome.estimates):
+            yield f"{'':<11}{line}"
     missing = unconfirmed(outcome.change) if outcome.change is not None else []
     for text in [*missing, *(escape(str(each)) for each in step.differences)]:
         yield f"{'':<11}{text}"
@@ -258,12 +262,15 @@ def _summary(apply: Apply, todo: Todo, outcomes: Sequence[Outcome]) -> str:
 
 
 def _as_json(apply: Apply, label: str, outcomes: Sequence[Outcome]) -> str:
-    jobs = [_values(outcome) for outcome in outcomes]
+    jobs = [_values(outcome, apply.dry_run) for outcome in outcomes]
     return as_json({"folder": str(apply.folder), "label": label, "dry_run": apply.dry_run, "jobs": jobs})
 
 
-def _values(outcome: Outcome) -> dict[str, Any]:
+def _values(outcome: Outcome, dry_run: bool) -> dict[str, Any]:
     step = outcome.step
+    outlook: dict[str, Any] = {"from_us": outcome.from_us}
+    if dry_run and step.action == "update" and step.former is not None and step.spec is not None:
+        outlook = line_values(step.former, step.spec, outcome.estimates)
     file = step.job.file if step.job is not None else None
     return {
         "name": step.name,
@@ -272,7 +279,7 @@ def _values(outcome: Outcome) -> dict[str, Any]:
         "former": step.former.versions[-1].digest if step.former is not None else None,
         "version": step.spec.versions[-1].digest if step.spec is not None else None,
         "differences": step.differences,
-        "from_us": outcome.from_us,
+        **outlook,
         "agents": outcome.change.agents if outcome.change is not None else None,
         "confirmed": outcome.change.confirmed if outcome.change is not None else None,
         "error": outcome.error or None,
