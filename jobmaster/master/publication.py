@@ -75,6 +75,8 @@ class Publication:
         self._emitted_us: int | None = None
         self.is_unfinished = False
         """Whether the last emission left work, or something has changed that is in no entry."""
+        self.is_behind = False
+        """Whether the last emission left windows that are due."""
         self._final_until: Micros | None = None
         self._settled_us: Micros = BEFORE_ALL
         """No worker will report lines before this time; also known without lines, and for jobs without windows."""
@@ -279,6 +281,7 @@ class Publication:
             self._retire_wait_us -= min(passed_us, self._parameters.transfer_us_max // 4)
         self._emitted_at, self._unsettled.is_news = self.state.index, False
         self.contents.look()
+        self.is_behind = False
         due: list[Ready] = []
         opened: list[Ready] = []
         for version in list(self._unsettled.unfinal):
@@ -287,14 +290,15 @@ class Publication:
                 if key in self._pending:
                     continue
                 if len(due) >= finals_max:
-                    self.is_unfinished = True
+                    self.is_unfinished = self.is_behind = True
                     return self._keep_due(due), opened
                 ready = self._final(key, progress, now, has_majority)
                 if isinstance(ready, Ready):
                     due.append(ready)
+                elif ready == LATER:
+                    self.is_behind = True
                 elif (
-                    ready is None
-                    and with_open
+                    with_open
                     and key not in self.state.finals
                     and self._unsettled.has_changed(key)
                     and self.earlier.may_be_partial(key)

@@ -118,6 +118,11 @@ def test_a_version_that_comes_back_publishes_its_windows_above_their_withdrawal(
     rig = rig_with_finals()
     plan, first = plan_of(), rig.state.schedule[0].version
     changed(rig, T0 + 2 * SIZE)
+    lane = rig.state.positions.lane
+    assert lane is not None
+    spans = {file(A, lane=lane.number): (0, 100, FIRST), file(B, lane=lane.number): (0, 100, FIRST)}
+    rig.bundle(spans, watermark=T0)
+    rig.run(SECOND)
     changed(rig, T0 + 2 * SIZE, plan=plan)
     lane = rig.state.positions.lane
     assert lane is not None
