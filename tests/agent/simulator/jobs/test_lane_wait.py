@@ -20,9 +20,7 @@ def newest_final(seed: int) -> tuple[float, int]:
     """A job is restated more than three times a second, and each time reading again takes longer than that. Returns how many
     seconds its newest final window is behind at the end of these changes, and how many of them came into force until then."""
     every_us = 300 * MS
-    changes = [
-        Change(at_us=at, host=0, job=0, mode="restate") for at in range(FROM_US, UNTIL_US, every_us)
-    ]
+    changes = [Change(at_us=at, host=0, job=0, mode="restate") for at in range(FROM_US, UNTIL_US, every_us)]
     weather = Weather(delay_us=20 * MS)
     found: list[tuple[float, int]] = []
 
