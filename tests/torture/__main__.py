@@ -26,7 +26,9 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make torture", description=__doc__)
     parser.add_argument("--seconds", type=float, default=900.0, help="of faults, for each seed")
     parser.add_argument(
-        "--seeds", default="1", help="one or more, with spaces; one that has a result with the same options is not run again"
+        "--seeds",
+        default="1",
+        help="one or more, with spaces; one that has a result with the same options is not run again",
     )
     parser.add_argument("--out", type=Path, default=Path("torture-out"))
     parser.add_argument("--agents", type=int, default=5)

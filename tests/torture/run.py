@@ -12,7 +12,6 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
 from tests.rigs.agents.busy import busy
