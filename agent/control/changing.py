@@ -9,7 +9,7 @@ from elf.errors import ElfError
 from elf.jobmaster.directory.changes import rank_of
 from elf.jobmaster.directory.directory import Directory
 from elf.jobmaster.directory.job_items import JobItems
-from elf.jobmaster.directory.job_spec import JobSpec, decode_job
+from elf.jobmaster.directory.job_spec import Change, JobSpec, decode_job
 from elf.jobmaster.directory.known_schedule import KnownLine
 from elf.jobmaster.directory.versions import has_change, is_signed_again, line_of, line_of_change
 from elf.srt.messages.changes import ChangeReport, ChangeRequest
@@ -72,9 +72,9 @@ class Submission:
         return not self._begun <= now < self._begun + ANSWERS_US
 
 
-async def in_force(directory: Directory, spec: JobSpec, wait_s: float = IN_FORCE_S_MAX) -> Micros:
-    """The control line of the spec's last version, which a master has taken. Raises ElfError if another change replaced it before
-    it was in force, or if no master announced it."""
+async def in_force(directory: Directory, spec: JobSpec, wait_s: float = IN_FORCE_S_MAX) -> Micros | None:
+    """The control line of the spec's last version, which a master has taken; None if no master announced it in that time. Raises
+    ElfError if another change took its place before it was in force."""
     held = JobItems(directory, spec.id)
     version, change = spec.versions[-1].digest, spec.changes[-1]
     if is_signed_again(change):  # it is in force already
@@ -92,12 +92,32 @@ async def in_force(directory: Directory, spec: JobSpec, wait_s: float = IN_FORCE
                 )
             if (line_us := line_of_change(present, known, change.number)) is not None:
                 return line_us  # the next change is in force already
+            if known is not None and known.number > change.number:
+                break
         await asyncio.sleep(LOOK_S)
     if known is not None and known.lines[-1].version == version:
         return known.lines[-1].from_us  # the master knew both this change and the one before when it looked
-    raise ElfError(
-        f"job {spec.name} will change to version {version}, but no agent that serves the job has announced it within "
-        f"{wait_s:.0f} s; see elf job history {spec.name}"
+    present = held.spec(spec) or spec
+    if rank_of(present) > rank_of(spec):
+        raise superseded(present, change)
+    return None
+
+
+def superseded(present: JobSpec, change: Change) -> ElfError:
+    """The answer to a change that was taken, waited for lines to be read again, and was changed meanwhile. present: the newer
+    spec."""
+    newest = present.versions[-1].digest
+    return ElfError(
+        f"job {present.name}: version {change.version} never comes into force: it waited until lines had been read again for the "
+        f"change before, and a newer change, to version {newest}, took its place; see elf job history {present.name}"
+    )
+
+
+def unannounced(spec: JobSpec) -> ElfError:
+    """The answer to a change that was taken, and of which nothing was heard since."""
+    return ElfError(
+        f"job {spec.name} will change to version {spec.versions[-1].digest}, but no agent that serves the job has announced it "
+        f"within {IN_FORCE_S_MAX:.0f} s; see elf job history {spec.name}"
     )
 
 

@@ -48,7 +48,7 @@ class JobPut(Request, frozen=True, tag=True):
 
 class JobChange(Request, frozen=True, tag=True):
     """A job's new entry with another last version, for the job's master to judge. Answer: `Changed`, once that version is in
-    force; or `Refused`."""
+    force, or when it has waited for long; or `Refused`."""
 
     item: Item
 
@@ -178,13 +178,15 @@ class JobHeld(Answer, frozen=True, tag=True):
 
 class Changed(Answer, frozen=True, tag=True):
     """The job's last version is in force from `from_us` on. took_us: from the request until this agent knew that all of the job's
-    `agents` have confirmed it; or if not all have, that it is in force. missing: why some of the others have not, by name."""
+    `agents` have confirmed it; or if not all have, that it is in force. missing: why some of the others have not, by name. waits:
+    it is not in force yet, but only when lines have been read again for the change before; the other fields say nothing then."""
 
     from_us: int
     took_us: int
     agents: int = 0
     confirmed: int = 0
     missing: tuple[tuple[str, str], ...] = ()
+    waits: bool = False
 
 
 class Refused(Answer, frozen=True, tag=True):

@@ -13,13 +13,22 @@ from elf.agent.config.names import unknown_job
 from elf.agent.control import protocol as w
 from elf.agent.control.alerting import alert_list, alert_tested
 from elf.agent.control.audit import AuditList, Request, lines_of
-from elf.agent.control.changing import ANSWERS_US, CONFIRMS_US, NewLines, Submission, in_force, refusal
+from elf.agent.control.changing import (
+    ANSWERS_US,
+    CONFIRMS_US,
+    NewLines,
+    Submission,
+    in_force,
+    refusal,
+    unannounced,
+)
 from elf.agent.control.columns import held_columns, held_lateness_us
 from elf.agent.control.fleet import held_features, unable_in
 from elf.agent.control.follow import Watcher
 from elf.agent.control.gathering import InMemory, PartStore
 from elf.agent.control.ports import Asking, Host
 from elf.agent.control.revoked_jobs import left_agents, revoked_text
+from elf.agent.control.search import Search
 from elf.agent.control.status import (
     LATE,
     MEMBERS_MAX,
@@ -34,7 +43,7 @@ from elf.agent.control.status import (
     tree_of,
     untimed_of,
 )
-from elf.agent.control.survey import WAIT_US, Survey
+from elf.agent.control.survey import Survey
 from elf.errors import ElfError, PeerError, UsageError
 from elf.jobmaster.delivery.chunks import PAYLOAD_BYTES_MAX
 from elf.jobmaster.directory.changes import next_spec_number
@@ -50,7 +59,6 @@ from elf.jobmaster.directory.job_spec import (
 from elf.jobmaster.log.schedule import plan_of
 from elf.srt.codec.wire import encode
 from elf.srt.messages.compression import decompress
-from elf.srt.messages.effects import Effect, Route
 from elf.srt.messages.ids import JobId, NodeId, job_id
 from elf.srt.messages.messages import (
     Item,
@@ -72,8 +80,6 @@ from elf.srt.messages.reports import (
 NAMES_MAX = 1_000
 SAMPLE_MAX = 5
 """Agents that one estimate asks."""
-MASTER_US_MAX = 5_000_000
-"""Time within which a job whose master died has another one."""
 RUMOR_S = 1.5
 """Time within which every agent knows a new job: a second of gossip, and time to spare."""
 LOOK_FOR_JOB_S = 0.05
@@ -240,8 +246,21 @@ class ControlService:
                 request.refused(refusal(spec, report))
                 return w.Refused(report.version, report.next, report.unread_us)
             request.taken()
-            from_us = await in_force(self._directory, spec)
+            if (from_us := await in_force(self._directory, spec)) is None:
+                if await self._waits(exchange, submission):
+                    return w.Changed(0, max(0, self._host.clock_us() - began_us), waits=True)
+                from_us = await in_force(self._directory, spec)
+            if from_us is None:
+                raise unannounced(spec)
             return await self._confirmed(spec, from_us, began_us, exchange, submission)
+
+    async def _waits(self, exchange: Exchange, submission: Submission) -> bool:
+        """Whether the job's master says that a change which it has taken waits for another."""
+        submission.confirm()
+        until_us = self._host.clock_us() + CONFIRMS_US
+        while submission.report is None and self._host.clock_us() < until_us:
+            await self._drive(exchange)
+        return submission.report is not None and submission.report.waits
 
     async def _confirmed(
         self, spec: JobSpec, from_us: int, began_us: int, exchange: Exchange, submission: Submission
@@ -458,7 +477,7 @@ class ControlService:
         return tree_of(root, dict(self.adverts()), survey)
 
     async def _master(self, job: JobId) -> NodeId | None:
-        """The job's master, found by the overlay's routes; None if no agent serves the job within `MASTER_US_MAX`."""
+        """The job's master, found by the overlay's routes; None if no agent serves the job within `search.MASTER_US_MAX`."""
         number = next(self._numbers)
         search = Search(job, number, self._host.clock_us())
         with self._exchange(number, search) as exchange:
@@ -569,29 +588,3 @@ async def wait_for_news(news: asyncio.Event, wait_s: float) -> None:
     with suppress(TimeoutError):
         async with asyncio.timeout(wait_s):
             await news.wait()
-
-
-class Search:
-    """Looks for the master of a job: routes a request towards the job's id, repeatedly, until a serving master answers."""
-
-    def __init__(self, job: JobId, number: int, now: int) -> None:
-        self.found: NodeId | None = None
-        self._ask, self._begun = TreeRequest(job, number), now
-        self._due: int | None = None
-
-    def step(self, source: NodeId, message: Any, now: int) -> None:
-        if isinstance(message, TreeReport) and message.serving:
-            self.found = source
-
-    def tick(self, now: int) -> list[Effect]:
-        if self._due is not None and now < self._due <= now + WAIT_US:
-            return []
-        self._due = now + WAIT_US
-        return [Route(self._ask.job, self._ask)]
-
-    @property
-    def deadline(self) -> int | None:
-        return self._due
-
-    def is_over(self, now: int) -> bool:
-        return not self._begun <= now < self._begun + MASTER_US_MAX

@@ -438,7 +438,8 @@ class JobSeat:
         confirmed = amendments.confirmations(spec) if is_taken else (0, 0, ())
         unread_us = 0 if is_taken else amendments.unread_us(spec)
         about = is_taken, amendments.next_number, amendments.version, items, *confirmed, unread_us
-        return [Send(source, c.ChangeReport(self.job, message.number, *about))]
+        waits = amendments.is_waiting(spec)
+        return [Send(source, c.ChangeReport(self.job, message.number, *about, waits))]
 
     def _note_ballot(self, ballot: Ballot, now: int) -> list[Effect]:
         if ballot <= self.succession.highest:

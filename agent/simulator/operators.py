@@ -291,8 +291,14 @@ class Operators:
         term = next_spec_number(state.served, 0) >> TERM_BITS
         if spec is None or spec.number >> TERM_BITS != term:
             return
-        former, present = spec.changes[-1].former, state.schedule[-1].version
-        if former != present:
-            raise Violation(
-                f"job {spec.name}: version {entry.line.version[:6]} changes {former[:6]}, and replaces {present[:6]}"
-            )
+        # All but the last of the changes that the log lacks waited for a lane, and are superseded. Those of another master may be
+        # of the other side of a partition; those of older agents name no former version, and are in no history.
+        former, known = state.schedule[-1].version, {each.version for each in spec.changes}
+        for change in (each for each in spec.changes if each.number >= state.spec[0]):
+            is_new, is_own = change.number > state.spec[0], change.number >> TERM_BITS == term
+            if is_new and is_own and change.former in known and change.former != former:
+                raise Violation(
+                    f"job {spec.name}: version {change.version[:6]} changes {change.former[:6]}, and replaces {former[:6]}"
+                )
+            if is_new or not change.former:
+                former = change.version

@@ -31,10 +31,11 @@ from elf.jobmaster.directory.ending import stopped
 from elf.jobmaster.directory.job_spec import END, JobSpec, decode_job
 from elf.jobmaster.directory.settings import Settings, settings_at
 from elf.jobmaster.directory.versions import with_shared_plans
+from elf.jobmaster.log.entries import Retire, Serve
 from elf.jobmaster.log.job_state import JobState
 from elf.jobmaster.log.schedule import AFTER_ALL, Shape, plan_of
 from elf.srt.messages.ids import JobId, NodeId
-from elf.srt.messages.messages import Frame, Message
+from elf.srt.messages.messages import Ballot, Frame, Message, Micros
 
 SETTLE_US = 2_000_000
 """Windows that are found exact must still be exact after this."""
@@ -95,6 +96,9 @@ class Run(Mesh):
         self._leaving: set[NodeId] = set()
         self._trace = blake2b(digest_size=16)
         self._ends: dict[JobId, tuple[Log, int]] = {}
+        self._former: dict[tuple[JobId, Ballot], Ballot] = {}
+        """By whom a log was served before a master took it over."""
+        self._retired: list[tuple[JobId, Ballot, int, Micros]] = []
         self.doubles = Doubles(self)
         self.make_jobs()
         self.oracle.gone |= set(scenario.older)
@@ -239,9 +243,16 @@ class Run(Mesh):
             ends = dict(chain.from_iterable(map(state.positions.files_of, workers)))
         left = frozenset(worker for worker, member in state.positions.roster.items() if member.has_left)
         is_for = partial(self._is_for, state, self._newest(spec).base)
-        return Log(
-            spec.id, state.ballot, self.schedule(spec), ends, state.is_past, left, is_for, state.served
-        )
+        about = self.schedule(spec), ends, state.is_past, left, is_for, state.served, self._retired_by(state)
+        return Log(spec.id, state.ballot, *about)
+
+    def _retired_by(self, state: JobState) -> list[tuple[int, Micros]]:
+        """When that log dropped panes, and before which time."""
+        line, ballot = set[Ballot](), state.served
+        while ballot not in line:
+            line.add(ballot)
+            ballot = self._former.get((state.job, ballot), ballot)
+        return [(at, before) for job, by, at, before in self._retired if job == state.job and by in line]
 
     def _is_for(self, state: JobState, base: Settings, sink: NodeId, version: str, start: int) -> bool:
         """Rule Settings*: whether a window is for that sink, by the log's schedule."""
@@ -273,6 +284,10 @@ class Run(Mesh):
     # Observing.
 
     def _check_entry(self, state: JobState, entry: Any) -> None:
+        if isinstance(entry, Serve):
+            self._former[state.job, entry.ballot] = state.served
+        elif isinstance(entry, Retire):
+            self._retired.append((state.job, state.served, self.world.now_us, entry.before_us))
         self.operators.check_entry(state, entry)
         self.alert_sinks.check_entry(state, entry)
 

@@ -81,14 +81,14 @@ def with_line(schedule: Schedule, line: Line) -> Schedule:
 
 
 def without_past(schedule: Schedule, before_us: Micros, longest_us: Micros = 0) -> Schedule:
-    """The schedule without the lines that were replaced at or before that time. Their settings go on. Where a version went on,
-    with other settings, the two lines become one once no window of `longest_us` reaches over that time."""
+    """The schedule without the lines that were replaced at or before that time, so that no window of `longest_us` reaches over
+    it: the version may come back within such a window, which then still covers both parts. Their settings go on. Where a version
+    went on, with other settings, the two lines become one."""
     while len(schedule) > 1:
         first, second = schedule[:2]
-        goes_on = first.version == second.version
-        if second.from_us + (longest_us if goes_on else 0) > before_us:
+        if second.from_us + longest_us > before_us:
             break
-        from_us = first.from_us if goes_on else second.from_us
+        from_us = first.from_us if first.version == second.version else second.from_us
         merged = replace(second, from_us=from_us, settings=second.settings or first.settings)
         schedule = (merged, *schedule[2:])
     return schedule

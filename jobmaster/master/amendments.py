@@ -6,15 +6,19 @@ and then to all nodes.
     spec of a higher rank -> due -> CONTROL proposed -> in the log -> multicast, again while a lane is open
                                                                    -> reported to the directory, for a master that finds no log
 
-One change at a time: while a CONTROL is not in the log, the next one waits, and so do windows.
+One change at a time: while a CONTROL is not in the log, the next one waits, and so do windows. While lines are read again, a
+change waits too (`lane_wait`); the next one is then made of the one that waits, and supersedes it.
 
 | state | what happens | next |
 |---|---|---|
 | in force | a change of the newest spec, and of the version in force, with the next number | in force: it is taken |
 | in force | a restate of windows that need lines which cannot be read again | in force: it is refused, for good |
 | in force | any other change | in force: it is refused, for good |
-| under way, or a newer spec waits | a change | it is not judged yet: its agent sends it again |
+| under way, or a newer spec is due | a change | it is not judged yet: its agent sends it again |
 | in force | the newest spec has another last version, or other settings, and the log has room | under way: CONTROL is proposed |
+| in force, lines are read again | the same | waiting |
+| waiting | a change of the spec that waits, with the next number | waiting: it is taken, and supersedes that spec |
+| waiting | lines are read again no more | under way: CONTROL is proposed |
 | in force | its signer counts no more, and the newest spec that counts is an older one | under way: CONTROL back to that |
 | under way | it is in the log | in force: the line is multicast, and reported to the directory |
 | in force, a lane open, or just changed | every `repeat_us` | the line is multicast again |
@@ -36,10 +40,11 @@ from elf.jobmaster.directory.changes import next_boundary, next_spec_number, ran
 from elf.jobmaster.directory.job_spec import END, JobSpec
 from elf.jobmaster.directory.known_schedule import KnownSchedule
 from elf.jobmaster.directory.settings import carry, settings_at
-from elf.jobmaster.directory.versions import has_change
+from elf.jobmaster.directory.versions import has_change, is_signed_again
 from elf.jobmaster.log.entries import NO_LANE, Accept, ControlEntry
 from elf.jobmaster.log.job_state import JobState
 from elf.jobmaster.log.schedule import AFTER_ALL, counts_alike, lane_from, next_number, number_of, plan_of
+from elf.jobmaster.master.lane_wait import LaneWait
 from elf.jobmaster.master.proposals import Proposals
 from elf.jobmaster.master.publication import Publication
 from elf.srt.messages.changes import MISSING_MAX
@@ -66,6 +71,7 @@ class Amendments:
         log: Proposals,
         publication: Publication,
         repeat_us: int,
+        hold_us_max: int,
         known_schedule: KnownSchedule | None = None,
         signer: Callable[[], bytes] = bytes,
         is_void: Callable[[bytes, Micros], bool] = lambda signer, now: False,
@@ -80,6 +86,9 @@ class Amendments:
         self._confirmed: set[NodeId] = set()  # agents that have reported under the log's schedule
         self._judged = 0  # the number of the last change that was judged
         self._is_news = bool(state.schedule)  # the log's schedule has yet to be reported to the directory
+        self.lane_wait = LaneWait(state, hold_us_max)
+        self._has_waited = False
+        """Whether the spec that is not in force yet has waited for a lane."""
         self._repeat_us = repeat_us
         self._repeat_at: int | None = None
         # A new master may have a schedule of another one, which a worker has missed: one on its own side of a partition.
@@ -109,7 +118,14 @@ class Amendments:
     @property
     def version(self) -> str:
         """The version that a change must name as the one that it changes."""
-        return self._log.ahead.schedule[-1].version
+        return self.spec.versions[-1].digest if self._waits else self._log.ahead.schedule[-1].version
+
+    @property
+    def _waits(self) -> bool:
+        """Whether the spec's last version, or its settings, wait for a lane. Not those that go back, or whose line was decided
+        before."""
+        is_at_once = self.falls_back or self.decided() is not None
+        return self.lane_wait.is_on and self._is_awaited and not is_at_once
 
     @property
     def next_number(self) -> int:
@@ -118,10 +134,10 @@ class Amendments:
 
     def judge(self, spec: JobSpec) -> bool | None:
         """Whether to take an operator's change, which the directory does not have yet. None: later, when this master serves and
-        all newer specs are in the log."""
+        all newer specs are in the log, or wait."""
         if spec.changes and has_change(self.spec, spec.changes[-1]):
             return True  # the verdict was lost
-        if self._state.served != self.ballot or self._index or self._is_awaited:
+        if self._state.served != self.ballot or self._index or (self._is_awaited and not self._waits):
             return None
         is_next = self.is_next(spec)
         if spec.number == self.next_number:
@@ -129,8 +145,8 @@ class Amendments:
         return is_next and not self.unread_us(spec)
 
     def is_next(self, spec: JobSpec) -> bool:
-        """Rule Order*: a change is taken only if it has the next number of this master's, names the version in force, and was
-        made of the newest spec, whose settings it goes on with. None is after the job's end."""
+        """Rule Order*: a change is taken only if it has the next number of this master's, names the version in force or that
+        which waits, and was made of the newest spec, whose settings it goes on with. None is after the job's end."""
         former = spec.changes[-1].former if spec.changes else ""
         is_next = (spec.number, former) == (self.next_number, self.version) and former != END
         return is_next and self._is_of_newest(spec)
@@ -172,23 +188,32 @@ class Amendments:
         missing = sorted(expected - self._confirmed)
         return len(expected), len(expected) - len(missing), tuple(missing[:MISSING_MAX])
 
+    def is_waiting(self, spec: JobSpec) -> bool:
+        """Whether that change was taken, waits for a lane, and is not superseded."""
+        return rank_of(spec) == rank_of(self.spec) and self._waits
+
     def propose_due(self, now: int) -> None:
         """Propose the next change, if one is due and the log has room."""
         self._now = now
-        if self._is_due():
+        self.lane_wait.look(now)
+        if not self._state.schedule or self._index or not self._is_awaited:
+            return
+        if self._waits:
+            self._has_waited = True
+        elif self._log.room() > 0:
             self._propose(now)
-
-    def _is_due(self) -> bool:
-        """Whether the spec's last version can come into force now."""
-        return bool(self._state.schedule) and not self._index and self._log.room() > 0 and self._is_awaited
 
     @property
     def _is_awaited(self) -> bool:
-        """Whether the spec's last version, or its settings, are not in force, and not proposed."""
+        """Whether the spec's last version, or its settings, are not in force, and not proposed; or whether those that are come
+        back after others that waited: a change that was taken has a line."""
+        if not (self.rank > self._state.spec or self.falls_back):
+            return False
         schedule = self._log.ahead.schedule
         has_come = self.spec.versions[-1].digest == schedule[-1].version
         has_come = has_come and settings_at(schedule, AFTER_ALL, self.spec.base) == self.spec.settings
-        return not has_come and (self.rank > self._state.spec or self.falls_back)
+        news = (each for each in self.spec.changes if each.number > self._state.spec[0])
+        return not has_come or not all(map(is_signed_again, news))
 
     def _propose(self, now: int) -> None:
         """Propose the control line and its lane."""
@@ -204,6 +229,7 @@ class Amendments:
         number = next_number(self.ballot, ahead.schedule)
         line = Line(number, last.digest, line_us, last.plan)
         line = carry(ahead.schedule, line, self.spec.settings, self.spec.base)
+        self._has_waited = False
         self._index = self._log.propose(ControlEntry(line, lane_us, self.rank, self._signer()))
         self.announce()
 
@@ -219,7 +245,7 @@ class Amendments:
 
     def keeps_rows(self, line_us: Micros) -> bool:
         """Rule Keep*: nothing need be read again if the new version counts as those that it replaces: their rows become its own;
-        or if it is the same. While a lane is open, it is read again under the new schedule instead."""
+        or if it is the same. A lane that is open is read again under the new schedule instead."""
         ahead = self._log.ahead
         if self._is_of_settings and ahead.lane is None:
             return True
@@ -249,6 +275,8 @@ class Amendments:
         if self.falls_back:
             return self._past_reported(now)
         spec, at = self.spec, self.spec.line_us or now
+        if self._has_waited:
+            at = max(at, now)  # its line was for the present, and that is later now
         if (line_us := self.decided()) is not None:
             return line_us
         if not self._is_of_settings and (
@@ -308,6 +336,7 @@ class Amendments:
         """The CONTROL at `index` is in the log."""
         if index >= self._index:
             self._index = 0
+        self.lane_wait.changed()
         self._is_news = True
         self._repeats = REPEATS
         self._confirmed.clear()

@@ -23,6 +23,7 @@ class EarlierResults:
             set()
         )  # published since, with a log of which this one is an older copy
         self._better: set[WindowKey] = set()  # of `before`: windows whose first panes are not in this log
+        self._held: dict[WindowKey, Revision] = {}  # the highest revision of each that a sink holds
 
     def report(self, results: Mapping[WindowKey, tuple[Revision, int]]) -> list[WindowKey]:
         """A sink holds these results. Returns the windows that this log cannot improve, because it has only their end."""
@@ -34,8 +35,22 @@ class EarlierResults:
                     better.append(key)
             elif key not in self._state.finals and revision[:2] != self._ballot:
                 self._unlogged.add(key)
+            else:
+                continue
+            self._held[key] = max(revision, self._held.get(key, revision))
         self._better.update(better)
         return better
+
+    def take_withdrawn(self) -> dict[WindowKey, Revision]:
+        """The windows that the schedule has no more, with the highest revision that a sink holds of each; once each. Readers may
+        have had a final result of them, but no sink has one that is better than a later one. O(windows)."""
+        gone = {key: held for key, held in self._held.items() if self._state.is_withdrawn(*key)}
+        for key in gone:
+            del self._held[key]
+        self.before -= gone.keys()
+        self._better -= gone.keys()
+        self._unlogged |= gone.keys()
+        return gone
 
     def is_before(self, revision: Revision) -> bool:
         """Whether the revision was published before this log began."""
@@ -59,3 +74,4 @@ class EarlierResults:
         """Forget windows whose panes are dropped."""
         for keys in (self.before, self._unlogged, self._better):
             keys.difference_update([key for key in keys if is_past(*key)])
+        self._held = {key: held for key, held in self._held.items() if self.has(key)}

@@ -30,6 +30,7 @@ from elf.jobmaster.directory.known_schedule import KnownSchedule
 from elf.jobmaster.log.entries import Accept, AnyEntry, ControlEntry, Final, Judged, Retire, Revision, Serve
 from elf.jobmaster.log.handover import Unshared
 from elf.jobmaster.log.job_state import JobState, WindowKey
+from elf.jobmaster.log.schedule import number_of
 from elf.jobmaster.master.alerting import Alerting
 from elf.jobmaster.master.amendments import Amendments
 from elf.jobmaster.master.emission import Emission
@@ -124,7 +125,8 @@ class Master:
         self._out: list[Effect] = []
         self._known_schedule = known_schedule if not state.schedule else None
         job = spec, state, ballot, self.log, self.publication
-        self.amendments = Amendments(*job, parameters.ask_us_max, self._known_schedule, signer, is_void)
+        times = parameters.ask_us_max, parameters.hold_us_max
+        self.amendments = Amendments(*job, *times, self._known_schedule, signer, is_void)
         self._signer = signer
         self.finish = Finish(
             state, self.roster, self.publication, self.outbox, self.watchers, self._has_ledgers, parameters
@@ -298,7 +300,7 @@ class Master:
         if readers != self._readers:
             self._readers = readers
             self.publication.is_unfinished = True
-        if self.publication.has_work:
+        if self.publication.has_work or self.amendments.lane_wait.has_ended(now):
             self._emission.within(now, self._emit_us)
 
     def _emit(self, now: int) -> None:
@@ -315,6 +317,10 @@ class Master:
                 self.log_final(ready)
             if self.log.room() > 0:
                 self._retire()
+            wait = self.amendments.lane_wait
+            if wait.has_ended(now) and not self.publication.is_behind:
+                self.log.when_committed(wait.release, number_of(self.state.schedule))
+                self.amendments.propose_due(now)
         ends = (since + self.parameters.hold_us_max for since in self.publication.held_since.values())
         self._hold_at = min((end for end in ends if end > now), default=None)
         self._look_again(now)

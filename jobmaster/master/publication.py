@@ -75,6 +75,8 @@ class Publication:
         self._emitted_us: int | None = None
         self.is_unfinished = False
         """Whether the last emission left work, or something has changed that is in no entry."""
+        self.is_behind = False
+        """Whether the last emission left windows that are due."""
         self._final_until: Micros | None = None
         self._settled_us: Micros = BEFORE_ALL
         """No worker will report lines before this time; also known without lines, and for jobs without windows."""
@@ -157,7 +159,7 @@ class Publication:
 
     def schedule_changed(self, index: int) -> tuple[list[Put], list[Put]]:
         """CONTROL at `index`: removed versions have no windows; windows whose panes were dropped have changed. Returns two lists
-        of withdrawals: of final windows, and of windows that were published as open."""
+        of withdrawals: of final windows, also those that only a sink's ledger has, and of windows that were published as open."""
         known = self.state.touched
         self.contents.reading = None
         self._unsettled.keep_only(self.state.touched.keys())
@@ -173,10 +175,18 @@ class Publication:
         opened = {key: end for key, end in self._opened.items() if self.state.is_withdrawn(*key)}
         for key in opened:
             del self._opened[key]
-        return (
-            [self._withdraw(key, end) for key, end in self.state.withdrawn.items()],
-            [self._withdraw(key, end) for key, end in opened.items()],
-        )
+        finals = [self._withdraw(key, end) for key, end in self.state.withdrawn.items()]
+        finals += [
+            self._withdraw_held(key, held)
+            for key, held in self.earlier.take_withdrawn().items()
+            if key not in self.state.withdrawn
+        ]
+        return finals, [self._withdraw(key, end) for key, end in opened.items()]
+
+    def _withdraw_held(self, key: WindowKey, held: Revision) -> Put:
+        """A withdrawal of a window that a sink holds in that revision."""
+        shape = self.state.positions.shapes.get(key[0])
+        return self._withdraw(key, key[1] + (shape.size_us if shape is not None else 0), held)
 
     def _withdraw(self, key: WindowKey, end: Micros, held: Revision = (0, b"", 0)) -> Put:
         """A withdrawal of a window, at a revision above all that were published. held: the revision that a sink has."""
@@ -242,9 +252,8 @@ class Publication:
             if is_others and not is_better and self.ledger_differs(published, ledger.get(key)):
                 self._forced.add(key)
                 self._unsettled.mark(key)
-        shapes = self.state.positions.shapes
         return [
-            self._withdraw(key, key[1] + (shapes[key[0]].size_us if key[0] in shapes else 0), revision)
+            self._withdraw_held(key, revision)
             for key, (revision, _) in results.items()
             if self.state.is_withdrawn(*key)
         ]
@@ -279,6 +288,7 @@ class Publication:
             self._retire_wait_us -= min(passed_us, self._parameters.transfer_us_max // 4)
         self._emitted_at, self._unsettled.is_news = self.state.index, False
         self.contents.look()
+        self.is_behind = False
         due: list[Ready] = []
         opened: list[Ready] = []
         for version in list(self._unsettled.unfinal):
@@ -287,14 +297,15 @@ class Publication:
                 if key in self._pending:
                     continue
                 if len(due) >= finals_max:
-                    self.is_unfinished = True
+                    self.is_unfinished = self.is_behind = True
                     return self._keep_due(due), opened
                 ready = self._final(key, progress, now, has_majority)
                 if isinstance(ready, Ready):
                     due.append(ready)
+                elif ready == LATER:
+                    self.is_behind = True
                 elif (
-                    ready is None
-                    and with_open
+                    with_open
                     and key not in self.state.finals
                     and self._unsettled.has_changed(key)
                     and self.earlier.may_be_partial(key)

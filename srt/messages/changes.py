@@ -26,7 +26,8 @@ class ChangeReport(Message, frozen=True, array_like=True, gc=False):
     version that it must name as the one that it changes. items: the job's present item, if the change is refused. agents,
     confirmed: once the change is in force, how many agents the job expects, and how many of them have reported under it; 0, 0
     before. missing: some of those that have not. unread_us: if it is refused because windows that are not final would need lines
-    that cannot be read again everywhere: the start of the oldest; else 0."""
+    that cannot be read again everywhere: the start of the oldest; else 0. waits: it is taken, and waits until agents have read
+    lines again for the change before."""
 
     job: JobId
     number: Count
@@ -38,3 +39,4 @@ class ChangeReport(Message, frozen=True, array_like=True, gc=False):
     confirmed: Count = 0
     missing: Annotated[tuple[NodeId, ...], Meta(max_length=MISSING_MAX)] = ()
     unread_us: Count = 0
+    waits: bool = False

@@ -6,20 +6,38 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from elf.agent.node.worker.kept_bundles import MOVED
+from elf.agent.work.losses import Losses
+from elf.agent.work.source_bounds import STATE_LOST
 from elf.jobmaster.directory.job_spec import CHANGES_MAX
+from elf.srt.transport.admission import both
 from tests.torture.__main__ import refusal
 from tests.torture.changes import NO_TIME, Change, drawn, versions
 from tests.torture.jobs import JOBS
+from tests.torture.log_lines import judge_log_lines, untrue
 from tests.torture.options import Options
 from tests.torture.oracle import Count, Log, Oracle, top
 from tests.torture.publications import Publication
 from tests.torture.recorder import beyond_cap
-from tests.torture.schedule import APART_S, FILLED_S, FIRST_S, KINDS, LOST_MAX, OF_DISKS, OF_GUESTS, Schedule
+from tests.torture.schedule import (
+    APART_S,
+    FILLED_S,
+    FIRST_S,
+    KINDS,
+    LOST_MAX,
+    OF_DISKS,
+    OF_GUESTS,
+    Fault,
+    Schedule,
+)
 from tests.torture.verdict import Excuse, Judge, Verdict
 
 AGENTS, PATHS, _ = JOBS
@@ -260,6 +278,106 @@ def test_two_disks_at_most_are_lost_at_a_time() -> None:
             if fault.kind in OF_DISKS:
                 assert sum(until_s > fault.at_s for until_s in filled_s) < LOST_MAX
                 filled_s.append(fault.at_s + fault.span_s + FILLED_S)
+
+
+WEB1, WEB2, SPARE = "10.66.0.1:7400", "10.66.0.12:7400", "10.66.0.4:7400"
+ADDRESSES = {"web1": WEB1, "web2": WEB2, "web3": "10.66.0.3:7400"}
+STARTED = "--- start 2 at 1800000000.000"
+
+
+def fault(kind: str, host: str) -> Fault:
+    return Fault(1.0, kind, host, 5.0, "", "web3", 0.5)
+
+
+def told_of(kind: str) -> str:
+    """What the product logs about a loss of that kind."""
+    told: list[str] = []
+    file: Any = SimpleNamespace(
+        path="/logs/access.log.1", packed=kind == "archive", state=SimpleNamespace(offset=90)
+    )
+    files: Any = SimpleNamespace(now_s=0.0, unread={}, begins_like=lambda file: ("/logs/access.log.2",))
+    losses = Losses("access", files, 1.0, told.append)
+    if kind in ("short", "archive"):
+        losses.short(file, 1, 90, 50)
+    elif kind == "copied":
+        losses.behind_copy(file, 1, 90, 100)
+    elif kind == "damaged":
+        losses.damaged(file, 1, 90, 100)
+    elif kind == "cut off":
+        file.packed = True
+        losses.cut_off(file, 1)
+    else:
+        losses.gone(1, 90, file if kind == "unrepaired" else None)
+    (text,) = told
+    return text
+
+
+LOSSES = ("short", "archive", "copied", "damaged", "cut off", "unrepaired", "gone")
+
+
+def untrue_at(name: str, lines: Sequence[str], *faults: Fault, is_copied: bool = False) -> list[str]:
+    return list(untrue(name, lines, faults, ADDRESSES, is_copied=is_copied))
+
+
+def test_two_agents_with_one_key_are_reported_only_where_a_twin_was() -> None:
+    lines = [f"elf: web3: {both(WEB2, SPARE)}"]
+    for name in ADDRESSES:
+        assert untrue_at(name, lines, fault("twin", "web2")) == [], "neighbours report it as well"
+        assert untrue_at(name, lines, fault("twin", "web1")) == lines
+        assert untrue_at(name, lines, fault("wipe", "web2")) == lines
+    assert untrue_at("web3", [both(SPARE, WEB1)], fault("twin", "web1")) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_true"),
+    [("twin", True), ("wipe", True), ("restore", True), ("kill", False), ("clock", False)],
+)
+def test_an_agent_is_counted_further_only_after_its_state_was_lost_or_copied(
+    kind: str, is_true: bool
+) -> None:
+    lines = [f"elf: {MOVED.format(2)}"]
+    assert untrue_at("web1", lines, fault(kind, "web1")) == ([] if is_true else lines)
+    assert untrue_at("web1", lines, fault(kind, "web2")) == lines, "it is another agent's"
+
+
+@pytest.mark.parametrize("kind", LOSSES)
+def test_each_text_about_a_loss_is_recognised(kind: str) -> None:
+    text = told_of(kind)
+    assert untrue_at("web1", ["elf: all is well", text], fault("kill", "web1")) == [text]
+
+
+@pytest.mark.parametrize("kind", LOSSES)
+def test_copytruncate_explains_what_it_loses_and_no_damage(kind: str) -> None:
+    text = told_of(kind)
+    assert untrue_at("web1", [text], is_copied=True) == (
+        [] if kind in ("short", "copied", "gone") else [text]
+    )
+
+
+@pytest.mark.parametrize("kind", LOSSES)
+def test_who_lost_its_state_may_lack_lines_until_its_next_start(kind: str) -> None:
+    text, lost = told_of(kind), f"elf: access: {STATE_LOST}"
+    damaged = [text] if kind in ("archive", "damaged", "cut off") else []
+    assert untrue_at("web1", [lost, text], fault("wipe", "web1")) == damaged
+    assert untrue_at("web1", [lost, STARTED, text], fault("wipe", "web1")) == [text]
+    assert untrue_at("web1", [lost, text]) == [lost, text], "its state was not wiped"
+
+
+def test_lines_of_all_logs_are_judged(tmp_path: Path) -> None:
+    agents = {
+        name: SimpleNamespace(log_file=tmp_path / name, address=address)
+        for name, address in ADDRESSES.items()
+    }
+    for name in ("web1", "web2"):
+        (tmp_path / name).write_text(f"{STARTED}\n{told_of('short')}\n")
+    modes = {name: SimpleNamespace(mode=SimpleNamespace(is_lossy=name == "web2")) for name in ADDRESSES}
+    world: Any = SimpleNamespace(agents=agents, rotations=modes)
+    verdict = Verdict()
+    judge_log_lines(world, [], verdict)
+    assert [(each.kind, each.text) for each in verdict.findings] == [
+        ("explained", f"web1: {told_of('short')}")
+    ]
+    assert verdict.counts["words"] == 4
 
 
 @pytest.mark.slow

@@ -26,7 +26,9 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make torture", description=__doc__)
     parser.add_argument("--seconds", type=float, default=900.0, help="of faults, for each seed")
     parser.add_argument(
-        "--seeds", default="1", help="one or more, with spaces; one with a good result is not run again"
+        "--seeds",
+        default="1",
+        help="one or more, with spaces; one that has a result with the same options is not run again",
     )
     parser.add_argument("--out", type=Path, default=Path("torture-out"))
     parser.add_argument("--agents", type=int, default=5)
@@ -92,7 +94,7 @@ def outside(asked: argparse.Namespace) -> int:
         return 2
     code = 0
     for seed in [0] if asked.hostile else map(int, asked.seeds.split()):
-        done = None if asked.again or asked.hostile else run.finished(asked.out / str(seed))
+        done = None if asked.again or asked.hostile else run.finished(options(asked, seed))
         if done is not None:
             print(run.result_text(done))
             code |= not done["is_good"]

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import sys
 import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
 from tests.rigs.agents.busy import busy
@@ -66,15 +66,21 @@ class Run:
         for agent in world.agents.values():
             agent.has_bug = any(fault.kind == "bug" for fault in self.schedule.faults)
         try:
-            self._torture()
-        except Exception as error:
-            traceback.print_exc()
-            self.verdict.add("run", f"{type(error).__name__}: {error}")
+            self._guarded(self._torture)
         finally:
             world.close()
-        self._judge()
+        self._guarded(self._judge)
         self._write()
         return self.verdict
+
+    def _guarded(self, step: Callable[[], None]) -> None:
+        """An exception is a finding, so that all that was found, and what a bad run keeps, is still written."""
+        try:
+            step()
+        except Exception:
+            text = traceback.format_exc()
+            print(text, file=sys.stderr, flush=True)
+            self.verdict.add("run", text)
 
     def _torture(self) -> None:
         world = self.world
@@ -302,13 +308,14 @@ class Run:
                     )
 
 
-def finished(folder: Path) -> dict[str, Any] | None:
-    """The result of an earlier run."""
-    path = folder / "result.json"
+def finished(options: Options) -> dict[str, Any] | None:
+    """The result of an earlier run of that seed with the same options."""
+    path = options.folder / "result.json"
     if not path.exists():
         return None
     result: dict[str, Any] = json.loads(path.read_text())
-    return result
+    same = json.loads(json.dumps(options.as_json()))
+    return result if result.get("options") == same else None
 
 
 def result_text(result: dict[str, Any], verdict: Verdict | None = None) -> str:

@@ -316,9 +316,15 @@ def _answer(
     return as_json(to_builtins({**values, **(about or {})}))
 
 
+WAITS = "waits until agents have read lines again for the change before; a newer change takes its place"
+
+
 def _done(former: JobSpec, spec: JobSpec, answer: w.Changed) -> Iterator[str]:
     """A change that was made, as lines of text."""
     version, changes = spec.versions[-1], setting_differences(former.settings, spec.settings)
+    if answer.waits:
+        yield f"job {former.name}: version {version.digest} {WAITS}; see elf job history {former.name}"
+        return
     if is_signed_again(spec.changes[-1]):
         yield f"job {former.name}: version {version.digest} is signed by other keys now, and goes on"
         return

@@ -17,7 +17,7 @@ of the source go in; reads for the source, requests to the master and bundles fo
     Split, all of it is in the log the same as Commit
     Split with positions           drop all that is kept; read again from there (files without one: where kept bundles begin)
     Split, another schedule        likewise, under that schedule
-    Split that names no bundle,    notice, since another process may have moved these positions; drop all that is kept; ASKING
+    Split that names no bundle,    notice (`MOVED`); drop all that is kept; ASKING
     positions past what was read
     Split without positions,       drop all that is kept; ASKING
     or too much kept

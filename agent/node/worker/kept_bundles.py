@@ -8,11 +8,11 @@ from elf.srt.messages.messages import Bundle, BundleId, Position, Slot
 from elf.srt.messages.sizes import bundle_bytes
 
 MOVED = (
-    "{} of this agent's files are counted further than this run of it has reported. An earlier run may have reported them, for "
-    "example before its state folder was lost or restored: then nothing is wrong. If there was none, another process reports in "
-    "its name: find agents that should not run, and revoke their keys (`elf keys revoke`)"
+    "{} of this agent's files are counted further than this run of it has reported, as after its state folder was lost or "
+    "restored; it continues at the counted positions"
 )
-"""Notice of committed positions past what bundles cover."""
+"""Notice of committed positions past what bundles cover. It names no culprit: this worker does not know which run or process
+reported them, and two processes with one key are found when they connect (`srt/transport/admission.py`)."""
 
 
 class KeptBundles:

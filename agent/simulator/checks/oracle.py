@@ -16,8 +16,9 @@ And when all faults are over and the mesh is at rest, in every sink to which the
    if the job was changed and had to read them again); the coverage of every window that lacks one shows that an agent is missing.
    The coverage need not show it only for files that no disk has notes of: their agent never saw them, or lost its notes.
 6. *late lines are counted*: a window past retention does not change; no more lines are counted as late than are missing in such
-   windows. Not checked if the job was changed: a line that is late for a replaced version is counted in a window of the next
-   version, and once that window is past retention too, the log has no record of the windows that lack the line.
+   windows, or were missing when they were past retention: after that, a master whose log is not taken over may publish them with
+   lines that this log lacks. Not checked if the job was changed: a line that is late for a replaced version is counted in a
+   window of the next version; once that window is past retention too, the log has no record of the windows that lack the line.
 
 Of lines that an agent cannot parse:
 7. *rejected lines are counted*: a window counts them as rejected, at the time of the parsed line before them in their file, or if
@@ -41,6 +42,7 @@ from numpy.typing import NDArray
 
 from elf.agent.simulator.checks.sampling import OTHER, folded, staying
 from elf.agent.simulator.checks.servers import ALWAYS, Server, Unread, is_read
+from elf.agent.simulator.world.places import EPOCH_US
 from elf.agent.simulator.world.sources import LINE_BYTES
 from elf.srt.messages.ids import JobId, NodeId, short
 from elf.srt.messages.messages import NO_BALLOT, Ballot, Micros, Position, Slot
@@ -73,7 +75,8 @@ class Log(msgspec.Struct, frozen=True):
     ballot of the master that serves. schedule: not empty, from the job's
     first line on; windows that begin before it are not published. ends: positions in the files; None if the job was changed, so
     that files had to be read again. is_past: whether a window is past retention. left: agents of which the log records that they
-    have left. is_for: whether a sink gets a window."""
+    have left. is_for: whether a sink gets a window. retired: (time,
+    before): at which time of the simulation panes before which event time were dropped, one after the other."""
 
     job: JobId
     began: Ballot
@@ -83,6 +86,7 @@ class Log(msgspec.Struct, frozen=True):
     left: frozenset[NodeId] = frozenset()
     is_for: Callable[[NodeId, str, Micros], bool] = lambda sink, version, start: True
     served: Ballot = NO_BALLOT
+    retired: Sequence[tuple[int, Micros]] = ()
 
 
 class Oracle:
@@ -120,6 +124,8 @@ class Oracle:
         self.doubled: set[int] = set()
         """Servers with a key that two processes used: the other process may have reported lines as lost that it does not have."""
         self.last: dict[Window, Put] = {}
+        self._counts: dict[Window, list[tuple[int, int]]] = {}
+        """(time, lines) of each publication."""
         self.were_away: set[NodeId] = set()
         """Sinks that may have been away for longer than windows are retained."""
         self.forgotten: set[Window] = set()
@@ -228,6 +234,7 @@ class Oracle:
         key = (sink, put.job, put.version, put.start)
         before = self.last.get(key)
         self.last[key] = put
+        self._counts.setdefault(key, []).append((now_us, put.lines[1] - put.lines[3]))
         if before is not None and put.revision <= before.revision and not _is_first_final(before, put):
             raise Violation(
                 f"{_name(put)}: accepted after revision {before.revision[0]}.{before.revision[2]}"
@@ -308,6 +315,7 @@ class Oracle:
         """A sink came back empty: the windows that it held are unknown."""
         for key in [key for key in self.last if key[0] == sink]:
             del self.last[key]
+            self._counts.pop(key, None)
             self.forgotten.add(key)
 
     # ---- at the end ----
@@ -377,13 +385,19 @@ class Oracle:
         return ""
 
     def _late(self, log: Log, stretch: Stretch, start: Micros, now_us: int, sink: NodeId) -> tuple[int, int]:
-        """(lines that the window counts as late, lines that it lacks because it is past retention)."""
-        put = self.last.get((sink, log.job, stretch.version, start))
-        written = sum(hits for hits, _ in self.written(start, start + stretch.size_us, now_us).values())
-        has = put.lines[1] - put.lines[3] if put is not None else 0
-        return put.lines[3] if put is not None else 0, written - has if log.is_past(
-            stretch.version, start
-        ) else 0
+        """(lines that the window counts as late, lines that it lacks, or lacked then, because it is past retention)."""
+        key, end = (sink, log.job, stretch.version, start), start + stretch.size_us
+        put, counts = self.last.get(key), self._counts.get(key, [])
+        late = put.lines[3] if put is not None else 0
+        if not log.is_past(stretch.version, start):
+            return late, 0
+        written = sum(hits for hits, _ in self.written(start, end, now_us).values())
+        past_us = next((at for at, before in log.retired if before >= end), now_us)
+        if EPOCH_US + past_us < end + self.lateness_us[log.job] + self.keep_us[log.job]:
+            past_us = now_us  # that log must not have dropped it so early
+        had = [lines for at, lines in counts if at <= past_us] or [lines for _, lines in counts[:1]]
+        has = had[-1] if had else 0
+        return late, written - min(has, counts[-1][1] if counts else 0)
 
     def _starts(self, stretch: Stretch) -> Iterable[Micros]:
         """Starts of all windows that overlap the stretch and the lines."""

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from elf.agent.node.mesh_node import MeshNode
 from elf.agent.node.worker.delta_worker import State
+from elf.agent.node.worker.kept_bundles import MOVED
 from elf.agent.simulator.world.places import EPOCH_US, Actor
 from elf.agent.simulator.world.sources import Traffic, VirtualSource
 from elf.agent.simulator.world.world import World
@@ -142,7 +143,7 @@ def test_a_position_moved_by_another_agent_is_noticed_by_its_owner() -> None:
     mesh.lie(liar, {slot: (at, at + 500_000, 0)})
     mesh.run(2)
     assert [name for name, _ in mesh.told("place")] == [victim.name]
-    assert "revoke" in mesh.told("place")[0][1]
+    assert mesh.told("place")[0][1] == MOVED.format(1)
     worker = mesh.node(victim).seats[JOB].worker
     assert worker is not None
     assert worker.state is State.FOLLOWING

@@ -18,6 +18,7 @@ from elf.cbt.budget import Budget
 from elf.cbt.rows import KeyColumn, Rows
 from elf.errors import InternalError, PeerError
 from elf.jobmaster.log.entries import (
+    NO_LANE,
     Accept,
     Add,
     AnyEntry,
@@ -446,6 +447,23 @@ def test_a_result_does_not_change_where_its_version_comes_back_after_it() -> Non
     assert state.schedule[-1].version == version
     assert state.covers(version, T0) == cut
     assert state.covers(version, T0 + 3 * SIZE) == (T0 + 3 * SIZE, T0 + 4 * SIZE)
+
+
+def test_a_window_covers_both_parts_of_a_version_that_came_back_until_it_is_past_retention() -> None:
+    """The first part's line was dropped when retention had passed it, and the window's pane, with its rows, was not."""
+    state = new_state()
+    version = state.schedule[0].version
+    for number, second, window in ((2, 3, "7 seconds"), (3, 6, "10 seconds"), (4, 9, "7 seconds")):
+        at = T0 + second * SECOND
+        add(state, ControlEntry(line(number, at, window), NO_LANE, (number, b"")))
+    both = (T0, T0 + 9 * SECOND)
+    assert state.covers(version, T0) == both
+    for second in (5, 8, 9):
+        add(state, Retire(T0 + second * SECOND))
+        assert (state.covers(version, T0), state.is_past(version, T0)) == (both, False)
+    add(state, Retire(T0 + 20 * SECOND))
+    assert state.is_past(version, T0)
+    assert [each.from_us for each in state.schedule] == [T0 + 9 * SECOND]
 
 
 def test_numbers_of_two_masters_never_meet() -> None:

@@ -39,6 +39,7 @@ def test_a_change_of_a_job_without_windows_reads_closed_files_again_too() -> Non
     rig.bundle({file(A, lane=lane.number): (0, 100, FIRST)}, [(T0 + SECOND, 1, 5)], watermark=T0 + 2 * SECOND)
     closed = {file(A): (100, 300, CLOSED), file(A, 2): (0, 50, FIRST)}
     rig.bundle(closed, [(T0 + 7 * SECOND, 1, 5)], watermark=T0 + 8 * SECOND)
+    rig.run(SECOND)
     change(rig, plan_of(""), T0 + 9 * SECOND)
     lane = rig.state.positions.lane
     assert lane is not None

@@ -174,7 +174,9 @@ def test_lines_of_one_version_become_one_when_no_window_reaches_over_the_later_o
     lines = (Line(1, "v", 0, b""), Line(2, "v", 10, b"", new), Line(3, "w", 30, b""))
     assert without_past(lines, 14, longest_us=5) == lines, "a window from 8 to 13 is retained"
     assert without_past(lines, 15, longest_us=5) == (Line(2, "v", 0, b"", new), lines[2])
-    assert without_past(lines, 30, longest_us=5) == (Line(3, "w", 30, b"", new),)
+    assert without_past(lines, 34, longest_us=5) == (Line(2, "v", 0, b"", new), lines[2])
+    assert without_past(lines, 35, longest_us=5) == (Line(3, "w", 30, b"", new),)
+    assert without_past(lines, 30) == (Line(3, "w", 30, b"", new),)
 
 
 def test_a_log_that_is_begun_anew_continues_with_the_settings_of_each_line() -> None:

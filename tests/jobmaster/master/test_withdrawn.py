@@ -21,6 +21,7 @@ from elf.agent.simulator.world.sources import Traffic
 from elf.cbt.budget import Budget
 from elf.jobmaster.delivery.ledger import UNKNOWN_ROWS, Ledger
 from elf.jobmaster.delivery.states import PaneReader, as_parts
+from elf.jobmaster.log.job_state import JobState
 from elf.jobmaster.log.schedule import speaks_for
 from elf.jobmaster.master.master import Master
 from elf.jobmaster.plan.plan import Plan
@@ -100,6 +101,33 @@ def test_windows_past_the_control_line_are_withdrawn_and_the_divided_one_is_revi
     rig.master.check()
 
 
+def test_final_windows_of_a_master_whose_log_was_not_taken_over_are_withdrawn() -> None:
+    """After a partition the log of the other side goes on, which lacks them; only the sink has them."""
+    apart = Rig(sinks=(SINK,))
+    lines = [(T0 + at * SIZE + SECOND, at % 3, 5) for at in range(4)]
+    both = {file(A): (0, 100, FIRST), file(B): (0, 100, FIRST)}
+    apart.bundle(both, lines[:2], watermark=T0 + SIZE + 5 * SECOND)
+    state = JobState(apart.spec.id, apart.spec.name, apart.budget)
+    state.restore(apart.state.snapshot())
+    more = {file(A): (100, 110, 0), file(B): (100, 110, 0)}
+    apart.bundle(more, lines[2:], watermark=T0 + 4 * SIZE + 5 * SECOND)
+    apart.run(SECOND)
+    version = apart.state.schedule[0].version
+    held = apart.ledgers[SINK].entries
+    assert {start for of, start in held if of == version} == {T0 + at * SIZE for at in range(4)}
+    rig = Rig(state=state, ballot=(2, b"N" * 16), sinks=(SINK,), ledgers=apart.ledgers, now=T0 + 5 * SIZE)
+    rig.run(SECOND)
+    before = {start: revision for (_, start), (revision, _) in held.items()}
+    changed(rig, T0 + 2 * SIZE)
+    rig.run(SECOND)
+    for at in (2, 3):
+        start = T0 + at * SIZE
+        assert held[version, start][1] == NO_ROWS
+        assert held[version, start][0] > before[start]
+    assert all(held[version, T0 + at * SIZE][1] != NO_ROWS for at in (0, 1))
+    rig.master.check()
+
+
 def test_a_window_that_was_only_open_is_never_final_past_the_line() -> None:
     """It would have been published as final, without any row."""
     rig = rig_with_finals()
@@ -118,6 +146,11 @@ def test_a_version_that_comes_back_publishes_its_windows_above_their_withdrawal(
     rig = rig_with_finals()
     plan, first = plan_of(), rig.state.schedule[0].version
     changed(rig, T0 + 2 * SIZE)
+    lane = rig.state.positions.lane
+    assert lane is not None
+    spans = {file(A, lane=lane.number): (0, 100, FIRST), file(B, lane=lane.number): (0, 100, FIRST)}
+    rig.bundle(spans, watermark=T0)
+    rig.run(SECOND)
     changed(rig, T0 + 2 * SIZE, plan=plan)
     lane = rig.state.positions.lane
     assert lane is not None

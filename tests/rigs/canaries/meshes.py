@@ -99,6 +99,19 @@ def revoked(seed: int) -> s.Scenario:
     return msgspec.structs.replace(plain, parameters=parameters)
 
 
+def revoked_meanwhile(seed: int) -> s.Scenario:
+    """Lines are read again for a change of an operator, who is revoked before that is done."""
+    rng = Random(seed)
+    faults: list[s.AnyFault] = []
+    for at, _ in times(rng, 2, SECOND):
+        faults.append(s.Change(at_us=at, host=2, job=0, mode=rng.choice(("restate", "split"))))
+        faults.append(s.Revoke(at_us=at + rng.randint(0, 100 * MS), host=rng.randrange(6), operator=2))
+        faults.append(s.Pause(at_us=at - 100 * MS, until_us=at + 2 * SECOND, host=rng.choice((0, 3, 4))))
+    plain = mesh(seed, faults, weather=Weather(delay_us=10_000, jitter_us=10_000))
+    parameters = msgspec.structs.replace(plain.parameters, revoked_grace_us=300 * MS)
+    return msgspec.structs.replace(plain, parameters=parameters)
+
+
 def in_pieces(seed: int) -> s.Scenario:
     """Takeovers, with states that are sent and written a few rows at a time."""
     plain = takeovers(seed)

@@ -311,7 +311,7 @@ CANARIES = (
         "Changing: CONTROL discards rows that lanes will bring again",
         "rows stay",
         *(JobState, "_drop_lane_rows", nothing),
-        *(meshes.hurried, range(1, 2)),
+        *(meshes.hasty, range(1)),
     ),
     Canary(
         "Changing: rows change hands where the new version counts alike",
@@ -329,7 +329,7 @@ CANARIES = (
         "Changing: lanes are cut again if the schedule changes again",
         "the earlier one is forgotten",
         *(Amendments, "reread_from", lambda self, line_us: line_us),
-        *(meshes.hurried, range(1)),
+        *(meshes.revoked_meanwhile, range(1, 2)),
     ),
     Canary(
         "Changing: no pane is final while a lane is open",

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from elf.agent.commands.jobs.change import TRIES_MAX, confirmed, send_change, unconfirmed
+from elf.agent.commands.jobs.change import TRIES_MAX, WAITS, confirmed, send_change, unconfirmed
 from elf.agent.commands.jobs.estimate import estimate_lines, estimate_values
 from elf.agent.commands.jobs.folder.files import jobs_of, label_of
 from elf.agent.commands.jobs.folder.steps import Action, Step, step_of, stops, too_many
@@ -231,7 +231,9 @@ def _lines(outcome: Outcome, dry_run: bool, width: int) -> Iterator[str]:
     words = [f"{step.action if dry_run else DONE[step.action]:<11}{escape(step.name):<{width}}"]
     if step.spec is not None:
         words.append(f"version {step.spec.versions[-1].digest}")
-    if outcome.from_us and step.action == "stop":
+    if outcome.change is not None and outcome.change.waits:
+        words.append(WAITS)
+    elif outcome.from_us and step.action == "stop":
         words.append(
             f"lines from {time_text(outcome.from_us)} UTC on do not count; it ends when its windows are final"
         )
