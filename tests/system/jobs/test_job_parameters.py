@@ -170,7 +170,7 @@ def test_a_change_of_values_is_shown(job: Fleet) -> None:
         {"least": "500", "pattern": "^/a", "rows": "5"},
     ]
     table = elf(job, "job", "history", "hits", "--output", "table").output.splitlines()
-    assert table[0].split()[-2:] == ["values", "query"]
+    assert table[0].split()[-3:] == ["values", "differences", "query"]
     assert "least=500, pattern=^/a, rows=5" in table[2]
     shown = elf(job, "job", "show", "hits", "--output", "table").output
     assert "values    least=500, pattern=^/a, rows=5\n" in shown

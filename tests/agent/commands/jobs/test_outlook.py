@@ -9,6 +9,7 @@ from elf.agent.control.protocol import AgentEstimate, Estimates
 from elf.jobmaster.compile.query import compile as compile_query
 from elf.jobmaster.directory.job_spec import JobSpec, Mode, Version
 from elf.jobmaster.directory.versions import changed, version_of
+from tests.rigs.mesh_lines import SOURCES
 
 SECOND = 1_000_000
 NOW_US = 1_700_000_000 * SECOND + 3_500_000
@@ -20,7 +21,7 @@ FOUND = Estimates(
 
 def version(where: str = "", window: str = "'10 seconds'", having: str = "") -> Version:
     text = SQL.format(where, window, having)
-    return version_of(compile_query(text, {"access": {}}), text)
+    return version_of(compile_query(text, SOURCES), text)
 
 
 def job() -> JobSpec:
