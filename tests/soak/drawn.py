@@ -1,7 +1,6 @@
 """Scenarios drawn from seeds: hosts, jobs, traffic and faults.
 
-Each kind of trouble draws from a generator of its own, so that adding a kind does not change the others for a seed.
-"""
+Each kind of trouble draws from a generator of its own, so that adding a kind does not change the others for a seed."""
 
 from __future__ import annotations
 
@@ -48,6 +47,7 @@ from elf.agent.simulator.world.sources import Loss, Traffic
 from elf.srt.messages.ids import NodeId, closeness, job_id, node_id
 from elf.srt.messages.parameters import Parameters
 from tests.rigs.quick import QUICK
+from tests.soak.busy import busy
 from tests.soak.tuned import tuned
 from tests.soak.visited import visited
 
@@ -64,7 +64,7 @@ def random_scenario(seed: int) -> Scenario:
     plain = _in_pieces(_Doubles(_Bugs(plain).scenario()).scenario())
     plain = _Sides(_Rejected(_Beside(plain).scenario()).scenario()).scenario()
     plain = _stopped(_Operators(plain).scenario())
-    return plain if seed < KEPT_BELOW else visited(tuned(plain))
+    return plain if seed < KEPT_BELOW else busy(visited(tuned(plain)))
 
 
 def in_order(faults: Iterable[AnyFault]) -> tuple[AnyFault, ...]:

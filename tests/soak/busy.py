@@ -1,0 +1,39 @@
+"""Operators who change a job every few seconds, for as long as there are faults, drawn from a generator of their own."""
+
+from __future__ import annotations
+
+from random import Random
+
+import msgspec
+
+from elf.agent.simulator.scenario.scenario import CALM_US, MS, SECOND, AnyFault, Change, Scenario, Stop, Tune
+
+
+def busy(plain: Scenario, share: float = 1 / 3) -> Scenario:
+    """For that share of seeds: updates of all modes, rollbacks and settings of one job, at any of its agents, one to three
+    seconds apart, some while the one before is under way; sometimes a stop at the end. Not of a job that is stopped anyway."""
+    rng = Random(plain.seed ^ 0x5EED_0083)
+    stopped = {fault.job for fault in plain.faults if isinstance(fault, Stop)}
+    jobs = [job for job in range(len(plain.jobs)) if job not in stopped]
+    if rng.random() >= share or not jobs:
+        return plain
+    job, at_us = rng.choice(jobs), rng.randint(CALM_US, CALM_US + 2 * SECOND)
+    faults: list[AnyFault] = []
+    while at_us < plain.trouble_us:
+        faults.append(_change(rng, plain, job, at_us))
+        at_us += rng.choice((50 * MS, 300 * MS, SECOND, SECOND, 2 * SECOND, 3 * SECOND))
+    if rng.random() < 0.2:
+        faults.append(Stop(at_us=plain.trouble_us, host=rng.randrange(plain.hosts), job=job))
+    in_order = sorted((*plain.faults, *faults), key=lambda fault: fault.at_us)
+    return msgspec.structs.replace(plain, faults=tuple(in_order))
+
+
+def _change(rng: Random, plain: Scenario, job: int, at_us: int) -> AnyFault:
+    host = rng.randrange(plain.hosts)
+    if rng.random() < 0.25:
+        sink = rng.choice((-1, *range(plain.sinks))) if plain.sinks > 1 else -1
+        return Tune(
+            at_us=at_us, host=host, job=job, lateness_us=rng.choice((0, SECOND, 3 * SECOND)), sink=sink
+        )
+    about = {"back": rng.random() < 0.3, "expects": rng.random() < 0.3}
+    return Change(at_us=at_us, host=host, job=job, mode=rng.choice(("split", "restate", "next")), **about)
