@@ -24,7 +24,7 @@ from elf.jobmaster.directory.job_spec import (
     Version,
 )
 from elf.jobmaster.directory.known_schedule import KnownLine, KnownSchedule
-from elf.jobmaster.directory.settings import Settings
+from elf.jobmaster.directory.settings import Settings, name_of
 from elf.jobmaster.directory.shared_plans import WHOLE_BYTES_MAX, shared
 from elf.jobmaster.log.schedule import Shape, plan_of
 from elf.jobmaster.plan.codec import digest, encode
@@ -223,6 +223,7 @@ def _with_lines(
         changes[0] = replace(changes[0], from_us=spec.since_us)
     lines = list(known.lines) if known is not None and known.number >= changes[0].number else []
     recorded = {(change.version, change.from_us) for change in changes}
+    after = _settings_after(spec)
     changes = sorted([*changes, *(replace(each, from_us=0) for each in lost)], key=lambda each: each.number)
     for at in range(len(changes) - 1, -1, -1):
         change = changes[at]
@@ -230,6 +231,8 @@ def _with_lines(
         if known is not None and change.number > known.number and not is_again:
             continue  # its line was not announced yet
         _drop_lines_after(change, lines)
+        if (settings := after.get(change.number)) is not None:
+            _drop_other_settings(change, name_of(settings.encode()), lines)
         if not lines or lines[-1].version != change.version:
             continue
         if (change.version, lines[-1].from_us) in recorded and _has(lost, change):
@@ -241,6 +244,26 @@ def _with_lines(
         replace(change, from_us=0) if state == "replaced" and _has_lost_its_line(change, known) else change
         for change, state in zip(changes, states, strict=True)
     )
+
+
+def _settings_after(spec: JobSpec) -> dict[int, Settings]:
+    """The number of each change of the spec -> the settings that it brought, or left as they were."""
+    after, settings = dict[int, Settings](), spec.settings
+    for change in reversed(spec.changes):
+        after[change.number] = settings
+        settings = change.settings[0] if change.settings is not None else settings
+    return after
+
+
+def _drop_other_settings(change: Change, settings: bytes, lines: list[KnownLine]) -> None:
+    """Drop the last lines if they bring other settings to the change's version, which went on: they are of changes that are not
+    known here, and the change's own line is before them. settings: the name of those that it has."""
+    while (
+        len(lines) > 1
+        and lines[-1].version == lines[-2].version == change.version
+        and lines[-1].settings not in (b"", settings)
+    ):
+        lines.pop()
 
 
 def _drop_lines_after(change: Change, lines: list[KnownLine]) -> None:

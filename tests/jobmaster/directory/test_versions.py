@@ -24,7 +24,7 @@ from elf.jobmaster.directory.job_spec import (
     lost_item,
 )
 from elf.jobmaster.directory.known_schedule import LINES_MAX, KnownLine, KnownSchedule
-from elf.jobmaster.directory.settings import Settings
+from elf.jobmaster.directory.settings import Settings, name_of
 from elf.jobmaster.directory.shared_plans import WHOLE_BYTES_MAX, shared, whole
 from elf.jobmaster.directory.versions import (
     changed,
@@ -391,3 +391,21 @@ def test_the_line_of_an_earlier_change_is_known_from_a_later_one() -> None:
     assert line_of_change(later, None, 8) == T0 + 3
     assert line_of_change(later, None, 9) is None
     assert line_of_change(later, known(9, (A, 0), (B, T0 + 3), (C, T0 + 11)), 9) == T0 + 11
+
+
+def test_a_change_keeps_its_line_where_a_lost_change_of_settings_has_the_next_one() -> None:
+    """The other side of a partition made that change, and the log that went on has its line."""
+    job = changed(spec(), B, "restate", T0 + 9, None)
+    other = msgspec.structs.replace(job.settings, lateness_us=4 * SECOND)
+    foreign = KnownLine(B.digest, T0 + 20, name_of(other.encode()))
+    schedule = KnownSchedule(8, b"", (*known(8, (A, 0), (B, T0 + 5)).lines, foreign))
+    assert states(job, schedule) == [("A", T0, "replaced"), ("B", T0 + 5, "in force")]
+    longer = msgspec.structs.replace(job.settings, keep_us=2 * HOUR)
+    later = changed(job, B, "split", T0 + 30, schedule, settings=longer)
+    own = KnownLine(B.digest, T0 + 30, name_of(longer.encode()))
+    schedule = KnownSchedule(later.number, b"", (*schedule.lines, own))
+    assert states(later, schedule) == [
+        ("A", T0, "replaced"),
+        ("B", T0 + 5, "replaced"),
+        ("B", T0 + 30, "in force"),
+    ]
