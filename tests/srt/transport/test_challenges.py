@@ -15,6 +15,7 @@ from elf.srt.messages.messages import (
     Ping,
 )
 from elf.srt.transport import admission, challenges, handshake
+from elf.srt.transport.admission import both
 from elf.srt.transport.handshake import Proof
 from tests.rigs.transport_rig import Rig, goes_on, proven, run, stretch, until
 
@@ -296,3 +297,15 @@ def test_challenges_by_repeated_connections_are_bounded(monkeypatch: pytest.Monk
         await goes_on(rig, b)
 
     run(test)
+
+
+def test_of_two_processes_at_one_address_it_is_not_said_that_both_run() -> None:
+    """One that was killed and started again may still have a connection that waits for admission."""
+    text = both("10.0.0.1:7400/a", "10.0.0.1:7400")
+    assert "two agents run" not in text
+    assert text.startswith(
+        "a process at 10.0.0.1:7400 is refused, since another one with its key answers there: it was restarted, or"
+    )
+    assert both("10.0.0.1:7400", "10.0.0.2:7400").startswith(
+        "two agents run with one key: one at 10.0.0.1:7400, and one at 10.0.0.2"
+    )
