@@ -119,8 +119,8 @@ def both(first: str, second: str) -> str:
     one, other = (address.partition("/")[0] for address in (first, second))
     if one == other:  # it cannot be told whether that one has ended
         return (
-            f"a process at {one} is refused, since another one with its key answers there: it was restarted, or it is a copy, which "
-            "needs its own key (elf keys issue) and an empty state_dir"
+            f"a process at {one} is refused, since another one with its key answers there: it was restarted, or it is a copy, "
+            "which needs its own key (elf keys issue) and an empty state_dir"
         )
     return (
         f"{TWO_AGENTS}: one at {one}, and one at {other}, which is refused; give the second its own key "
