@@ -78,6 +78,8 @@ class Contents:
         panes = self._state.panes[version]
         stop = start + size if size else None
         rows: Sequence[tuple[Any, ...]] = ()
+        # Taken before the rows, whose reading begins in this step: an open window must not say that it has lines which it lacks.
+        lines = lines_of(panes.lines(start, stop) if size else panes.lines())
         pieces = panes.window(start, stop if stop is not None else start, STEP_BYTES)
         others: Sequence[tuple[Any, ...]] = ()
         if (sample := self._sample(key)) and not panes.plan.families:
@@ -91,7 +93,6 @@ class Contents:
             yield None
         if others:
             rows = [*rows, *others]
-        lines = lines_of(panes.lines(start, stop) if size else panes.lines())
         digest = 0
         for hashed in digest_steps(rows, lines):
             if hashed is None:
