@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from elf.jobmaster.values import _text
 from elf.jobmaster.values.sql_types import WINDOW
 
-CHUNK_ROWS = 16_384
-"""Rows converted to tuples, or from tuples, at a time: enough to amortise calls, and about 10 MB."""
+CHUNK_ROWS = 4096
+"""Rows converted to tuples, or from tuples, at a time: enough to amortise calls, and about 2.5 MB."""
 WINDOW_TYPE = str(WINDOW)
 
 Row = tuple[Any, ...]

@@ -18,6 +18,8 @@ from elf.jobmaster.windows.result import Lines
 from elf.srt.messages.messages import Micros
 from elf.srt.messages.results import PaneParts
 
+DIGEST_ROWS = 16_384
+"""A digest is that of arrays of so many rows: part of what nodes agree on, unlike the number that is encoded at a time."""
 STEP_BYTES = 4 << 20
 """Of rows in panes: 30,000 groups of a few columns."""
 FORGET_LOOKS = 4
@@ -44,11 +46,20 @@ def digest_steps(rows: Sequence[tuple[Any, ...]], lines: Lines) -> Iterator[int 
     """64 bits of a window's finished rows, in order, and its line counters: the same on every node. O(cells)."""
     digest = blake2b(_encoder.encode(lines.named), digest_size=8)
     left = iter(rows)  # rows on disk are read once from front to back, never at random
-    while chunk := list(islice(left, CHUNK_ROWS)):
-        digest.update(_encoder.encode(chunk))
-        if len(chunk) == CHUNK_ROWS:
+    count = 0
+    while part := list(islice(left, min(CHUNK_ROWS, DIGEST_ROWS - count % DIGEST_ROWS))):
+        if count % DIGEST_ROWS == 0:
+            digest.update(_array_head(min(DIGEST_ROWS, len(rows) - count)))
+        digest.update(memoryview(_encoder.encode(part))[len(_array_head(len(part))) :])
+        count += len(part)
+        if len(part) == CHUNK_ROWS:
             yield None
     yield int.from_bytes(digest.digest())
+
+
+def _array_head(length: int) -> bytes:
+    """The bytes before the elements of a MessagePack array of at most `DIGEST_ROWS`."""
+    return bytes((0x90 | length,)) if length < 16 else b"\xdc" + length.to_bytes(2)
 
 
 class Reading:

@@ -34,7 +34,9 @@ from tests.rigs.master_rig import CHILD, SINK, T0, Rig, parts_of, spec_of
 from tests.rigs.mesh_lines import SECOND, LogLine, counts_of, plan_of, version_of, window_of
 
 LINE_BYTES = 10
-FAR = T0 + 10_000 * SECOND
+PAST_ALL, FAR = T0 + 61 * SECOND, T0 + 10_000 * SECOND
+"""Watermarks of a worker that has read all: its log stands still, but a change that waits would begin where its time has come to;
+`FAR` closes all windows, and forgets all files."""
 
 
 class Worker:
@@ -52,6 +54,7 @@ class Worker:
         self.asks = True
         self.bundles = 0
         self.kept: dict[BundleId, Bundle] = {}
+        self.end_us = PAST_ALL
 
     @property
     def lines(self) -> list[LogLine]:
@@ -127,7 +130,7 @@ class Worker:
             if (self.id, number, 0) not in self.done
             for line in file[self.at.get((self.id, number, 0), 0) // LINE_BYTES :]
         ]
-        return min(left, default=FAR)
+        return min(left, default=self.end_us)
 
     def commit(self, bundle_id: BundleId) -> None:
         bundle = self.kept.pop(bundle_id, None)
@@ -337,6 +340,9 @@ class Mesh:
         for turn in range(12):
             for worker in self.workers:
                 self.ask(worker)
+                if turn == 8:
+                    assert not self.rig.master.amendments.is_waiting(self.spec)
+                    worker.end_us = FAR
             self.rig.commit()
             self.absorb()
             for worker in self.workers:

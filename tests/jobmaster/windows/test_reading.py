@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from hashlib import blake2b
+
+import msgspec
 import pytest
 
 from elf.jobmaster.master import contents
 from elf.jobmaster.master.contents import Contents
 from elf.jobmaster.windows import reading
+from elf.jobmaster.windows.result import Lines
 from elf.srt.messages.results import Put, Watch
 from tests.rigs.master_rig import SINK, T0, Rig, file, spec_of
 from tests.rigs.mesh_lines import SECOND, LogLine, counts_of, plan_of, window_of
@@ -163,3 +167,19 @@ def test_a_large_open_window_is_read_for_a_part_of_the_time_only(monkeypatch: py
     opened = [window for window in rig.windows() if window.status == "open"]
     assert len(opened) > 3
     assert len(steps) < 20 * 4 + 20, "a step for each emit interval of the twenty seconds"
+
+
+@pytest.mark.parametrize("count", [0, 1, 15, 16, 17, 40, 41])
+def test_a_digest_does_not_depend_on_how_many_rows_are_encoded_at_a_time(
+    count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "DIGEST_ROWS", 17)
+    encode = msgspec.msgpack.encode
+    rows, counters = [(n, f"row {n}") for n in range(count)], Lines(1, 2, 3, 4)
+    whole = blake2b(encode(counters.named), digest_size=8)
+    for start in range(0, count, 17):
+        whole.update(encode(rows[start : start + 17]))
+    for chunk in (1, 5, 17, 100):
+        monkeypatch.setattr(reading, "CHUNK_ROWS", chunk)
+        found = [step for step in reading.digest_steps(rows, counters) if step is not None]
+        assert found == [int.from_bytes(whole.digest())]
