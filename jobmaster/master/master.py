@@ -321,8 +321,7 @@ class Master:
             if wait.has_ended(now) and not self.publication.is_behind:
                 self.log.when_committed(wait.release, number_of(self.state.schedule))
                 self.amendments.propose_due(now)
-        ends = (since + self.parameters.hold_us_max for since in self.publication.held_since.values())
-        self._hold_at = min((end for end in ends if end > now), default=None)
+        self._hold_at = self.publication.held.next_end(now)
         self._look_again(now)
 
     @property

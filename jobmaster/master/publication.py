@@ -28,6 +28,7 @@ from elf.jobmaster.log.schedule import AFTER_ALL, BEFORE_ALL
 from elf.jobmaster.master.contents import Contents
 from elf.jobmaster.master.earlier_results import EarlierResults
 from elf.jobmaster.master.elsewhere import Elsewhere
+from elf.jobmaster.master.held import Held
 from elf.jobmaster.master.ready import Ready
 from elf.jobmaster.master.unsettled import Unsettled
 from elf.jobmaster.master.window_rule import Coverage, Progress
@@ -60,8 +61,7 @@ class Publication:
         self.unsettled = self._unsettled = Unsettled()
         self._counts: dict[WindowKey, int] = {}
         self._pending: dict[WindowKey, Ready] = {}
-        self.held_since: dict[WindowKey, int] = {}
-        """Windows that wait for missing workers, and since when; see `hold_us_max`."""
+        self.held = Held(parameters.hold_us_max)
         self._partial: set[WindowKey] = set()
         self._at_rest: set[WindowKey] = set()
         """Windows of `_partial` whose coverage stays as it is for as long as `Progress.apart_from_watermarks` does."""
@@ -149,7 +149,7 @@ class Publication:
         version, start = key
         self._unsettled.final(key)
         self._opened.pop(key, None)
-        self.held_since.pop(key, None)
+        self.held.drop(key)
         self._rests.pop(key, None)
         self._at_rest.discard(key)
         whole = published.passed == published.expected
@@ -223,8 +223,7 @@ class Publication:
         self.earlier.leave_out(is_past)
         for keys in (self._partial, self._at_rest, self._forced):
             keys.difference_update([key for key in keys if is_past(*key)])
-        for key in [key for key in self.held_since if is_past(*key)]:
-            del self.held_since[key]
+        self.held.leave_out(is_past)
 
     def _is_over(self, key: WindowKey) -> bool:
         """Whether a window will never be published again. A removed version may come back; its revisions then continue."""
@@ -268,7 +267,7 @@ class Publication:
     @property
     def has_work(self) -> bool:
         """Whether the next emission may publish a window: the log or a window has changed since the last one, or that one left
-        work; but see `held_since`."""
+        work; but see `held`."""
         has_changed = self._unsettled.is_news or self.is_unfinished or self.state.index != self._emitted_at
         return has_changed and (bool(self._unsettled) or bool(self._partial))
 
@@ -351,7 +350,12 @@ class Publication:
                 return None
             if self.state.served != self.ballot:
                 return LATER  # the committed `Serve` says which windows earlier masters may have published as final
-            return self._read(key, self._first_status(key), coverage)
+            status = self._first_status(key)
+            if status == "final" and not has_majority:  # so it was due in the log that this master took over
+                if self.held.holds(key, now):
+                    return LATER
+                status = "revised"
+            return self._read(key, status, coverage)
         is_due = self._is_due(key, progress, coverage, now, has_majority)
         if not self._unsettled.has_changed(key) and not self._has_more_coverage(key, coverage, is_due):
             if coverage.passed <= known.passed and progress.have_all_passed(*covers):
@@ -398,12 +402,11 @@ class Publication:
             not self.earlier.may_be_partial(key) or not progress.has_majority(*self.state.covers(*key))
         )
         if is_waited_for or self._may_be_older(key):
-            self.held_since.pop(key, None)
+            self.held.drop(key)
             return False
         if progress.have_all_passed(*self.state.covers(*key)):
             return has_majority
-        since = self.held_since[key] = min(now, self.held_since.get(key, now))
-        return now - since >= self._parameters.hold_us_max and has_majority
+        return not self.held.holds(key, now) and has_majority
 
     def _may_be_older(self, key: WindowKey) -> bool:
         """Whether a sink that has not reported its ledger may hold the window from before this log began. The log began at the

@@ -27,6 +27,7 @@ from elf.srt.messages.messages import (
     Bundle,
     Commit,
     Control,
+    Elsewhere,
     Schedule,
     Slot,
     Span,
@@ -101,6 +102,7 @@ class Rig:
         parameters: Parameters = PARAMETERS,
         ledgers: dict[NodeId, Ledger] | None = None,
         deaf: bool = False,
+        handed_on: bool = False,
     ) -> None:
         self.spec = spec or spec_of(query())
         self.budget = Budget(1 << 28)
@@ -115,7 +117,7 @@ class Rig:
         self.effects: list[Effect] = []
         self.puts: list[Put] = []
         about = self.spec, self.state, ballot, parameters, self.propose, self.budget, targets(sinks)
-        self.master = kind(*about, lambda: self.room, left=lambda: self.left)
+        self.master = kind(*about, lambda: self.room, left=lambda: self.left, handed_on=handed_on)
         self.master.watchers = self.shown = ShownHere(
             self.master.job, ballot, parameters, self.master._reread, self.master.publication.newest_finals
         )
@@ -173,6 +175,7 @@ class Rig:
         ballot: Ballot | None = None,
         again: bool = False,
         newest: int = NO_WATERMARK,
+        elsewhere: Elsewhere = (),
     ) -> Bundle:
         """Give the master a bundle; returns it."""
         self.bundles += 1
@@ -188,6 +191,7 @@ class Rig:
             ballot=self.master.ballot if ballot is None else ballot,
             again=again,
             newest=newest,
+            elsewhere=elsewhere,
         )
         self.give(made, child)
         return made

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from elf.agent.simulator.run import simulate
 from elf.agent.simulator.scenario import scenario as s
+from elf.jobmaster.log.job_state import JobState
 from elf.jobmaster.log.schedule import BEFORE_ALL
 from elf.jobmaster.master.elsewhere import Elsewhere
 from elf.srt.messages.bundles import OpenBundle, Promises, again
@@ -17,6 +18,7 @@ from elf.srt.messages.messages import FIRST, MASTERS_MAX, NO_BALLOT, Ballot, Bun
 from elf.srt.messages.messages import Elsewhere as Promised
 from tests.agent.node.worker.test_delta_worker import ME, Bench, F, T
 from tests.rigs.canaries.meshes import MS, SECOND, mesh
+from tests.rigs.master_rig import PARAMETERS, T0, A, B, Rig, file
 from tests.rigs.tree_rig import JOB, bundle_of, node_name
 
 ONE, TWO, THREE = (1, b"a" * 16), (2, b"b" * 16), (3, b"a" * 16)
@@ -97,6 +99,53 @@ def test_a_promise_of_the_far_future_is_not_believed() -> None:
     elsewhere = Elsewhere(THREE, slack_us=10)
     elsewhere.note(promising(((ONE, 1 << 60),)), (), False, now=100)
     assert elsewhere.until_us == 110
+
+
+def taken_over() -> Rig:
+    """The next master after one whose process has ended, as far as it knows, with a log in which a window is whole and due."""
+    before = Rig(delayed=True, now=T0 + 20 * SECOND)
+    before.commit()
+    marks = {A: T0 + 20 * SECOND, B: T0 + 20 * SECOND}
+    for worker, mark in marks.items():
+        before.bundle({file(worker): (0, 10, FIRST)}, [(T0 + 1, 1, 2)], watermark=mark, child=worker)
+    before.commit(len(before.waiting))
+    assert not before.state.finals
+    state = JobState(before.spec.id, before.spec.name, before.budget)
+    state.restore(before.state.snapshot())
+    return Rig(before.spec, state=state, ballot=TWO, now=before.now, handed_on=True)
+
+
+def finals(rig: Rig) -> list[str]:
+    return [put.status for put in rig.shown.puts if put.status != "open"]
+
+
+def test_a_window_that_was_due_at_a_takeover_waits_for_more_than_half_of_the_workers() -> None:
+    """Another master may have taken over from the same one, which began again on the other side of a partition."""
+    rig = taken_over()
+    rig.run(SECOND)
+    rig.bundle({file(A): (10, 10, 0)}, watermark=T0 + 20 * SECOND, child=A)
+    rig.run(SECOND)
+    assert finals(rig) == []
+    rig.bundle({file(B): (10, 10, 0)}, watermark=T0 + 20 * SECOND, child=B)
+    rig.run(SECOND)
+    assert finals(rig) == ["final"]
+
+
+def test_such_a_window_is_revised_if_a_worker_has_promised_to_the_other_one() -> None:
+    rig = taken_over()
+    mark = T0 + 20 * SECOND
+    rig.bundle({file(A): (10, 10, 0)}, watermark=mark, child=A)
+    rig.bundle({file(B): (10, 10, 0)}, watermark=mark, child=B, elsewhere=((THREE, mark),))
+    rig.run(SECOND)
+    assert finals(rig) == ["revised"]
+
+
+def test_such_a_window_is_revised_if_the_workers_do_not_come() -> None:
+    rig = taken_over()
+    rig.run(PARAMETERS.hold_us_max - SECOND)
+    assert finals(rig) == []
+    rig.run(2 * SECOND)
+    assert finals(rig) == ["revised"]
 
 
 def stopped(seed: int) -> s.Scenario:
