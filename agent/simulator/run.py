@@ -72,7 +72,7 @@ def simulate(
     coded: type[Disk] | None = None,
 ) -> Outcome:
     """Run a scenario to its end, or to the first violation. prepare: may add observers before the start. coded: see
-    `World`; takes twice as long."""
+    `World`, by default `Disk` where a bug needs it; takes twice as long."""
     begun = process_time()
     run = Run(scenario, every, coded=coded)
     if prepare is not None:
@@ -91,7 +91,7 @@ class Run(Mesh):
     """One simulation."""
 
     def __init__(self, scenario: s.Scenario, every: int = EVERY, *, coded: type[Disk] | None = None) -> None:
-        super().__init__(scenario, every, coded=coded)
+        super().__init__(scenario, every, coded=coded or (Disk if scenario.is_coded else None))
         self.messages: Counter[str] = Counter()
         self._leaving: set[NodeId] = set()
         self._trace = blake2b(digest_size=16)

@@ -16,11 +16,9 @@ from elf.agent.simulator.scenario.scenario import (
     SECOND,
     SINK,
     AnyFault,
-    Bug,
     Change,
     Crash,
     Cut,
-    FailPoint,
     FullDisk,
     Job,
     Join,
@@ -47,6 +45,7 @@ from elf.agent.simulator.world.sources import Loss, Traffic
 from elf.srt.messages.ids import NodeId, closeness, job_id, node_id
 from elf.srt.messages.parameters import Parameters
 from tests.rigs.quick import QUICK
+from tests.soak.bugs import Bugs, spoilt
 from tests.soak.busy import busy
 from tests.soak.tuned import tuned
 from tests.soak.visited import visited
@@ -61,10 +60,10 @@ def random_scenario(seed: int) -> Scenario:
     """A mixture of faults on a small mesh, the same for the same seed: all of what the classes below draw occurs in some
     seeds."""
     plain = _Read(_Killed(_More(_Maker(seed).scenario()).scenario()).scenario()).scenario()
-    plain = _in_pieces(_Doubles(_Bugs(plain).scenario()).scenario())
+    plain = _in_pieces(_Doubles(Bugs(plain).scenario()).scenario())
     plain = _Sides(_Rejected(_Beside(plain).scenario()).scenario()).scenario()
     plain = _stopped(_Operators(plain).scenario())
-    return plain if seed < KEPT_BELOW else busy(visited(tuned(plain)))
+    return plain if seed < KEPT_BELOW else spoilt(busy(visited(tuned(plain))))
 
 
 def in_order(faults: Iterable[AnyFault]) -> tuple[AnyFault, ...]:
@@ -74,56 +73,6 @@ def in_order(faults: Iterable[AnyFault]) -> tuple[AnyFault, ...]:
 def with_faults(plain: Scenario, *more: AnyFault) -> Scenario:
     """That scenario with more faults."""
     return msgspec.structs.replace(plain, faults=in_order((*plain.faults, *more)))
-
-
-class _Bugs:
-    """Adds bugs of single jobs, drawn from a generator of their own."""
-
-    KINDS: tuple[tuple[FailPoint, tuple[str, ...]], ...] = (
-        (
-            "message",
-            (
-                "Bundle",
-                "Commit",
-                "Split",
-                "Append",
-                "Install",
-                "Held",
-                "StateRequest",
-                "StateReport",
-                "Adopt",
-            ),
-        ),
-        ("message", ("Hello", "Welcome", "PutReply", "LedgerReport", "Leave", "Handover", "")),
-        ("tick", ("Master", "Reducer", "DeltaWorker", "Succession", "TreeSeat", "")),
-        ("entry", ("Accept", "Final", "Serve", "ControlEntry", "Add")),
-        ("cut", ("",)),
-        ("settle", ("",)),
-        ("restore", ("",)),
-    )
-
-    def __init__(self, plain: Scenario) -> None:
-        self.plain, self.rng = plain, Random(plain.seed ^ 0x5EED_0011)
-
-    def scenario(self) -> Scenario:
-        if self.rng.random() < 0.55:
-            return self.plain
-        bugs = [self._bug() for _ in range(self.rng.choice((1, 1, 2, 3)))]
-        return with_faults(self.plain, *bugs)
-
-    def _bug(self) -> Bug:
-        rng, trouble_us = self.rng, self.plain.trouble_us
-        at = rng.randint(CALM_US, trouble_us - 2 * SECOND)
-        on, kinds = rng.choice(self.KINDS)
-        return Bug(
-            at_us=at,
-            until_us=min(trouble_us, at + int(rng.random() ** 2 * 10 * SECOND) + 50 * MS),
-            job=rng.randrange(len(self.plain.jobs)),
-            on=on,
-            kind=rng.choice(kinds),
-            host=rng.choice((-1, rng.randrange(self.plain.hosts))),
-            once=rng.random() < 0.5,
-        )
 
 
 class _Doubles:

@@ -407,9 +407,12 @@ def test_a_minute_of_it(tmp_path: Path) -> None:
     assert (tmp_path / "7" / "page.html").read_text().startswith("<!doctype html>")
 
 
-@pytest.mark.parametrize(("highest", "expected"), [(128, {}), (130, {"web1": 130 << 20})])
-def test_a_process_that_is_still_starting_is_no_measure_of_a_bare_one(
+@pytest.mark.parametrize(("highest", "expected"), [(112, {}), (113, {"web1": 113 << 20})])
+def test_a_process_has_its_cap_and_what_it_takes_between_two_looks_beyond_the_bare_one(
     highest: int, expected: dict[str, int]
 ) -> None:
-    taken = [15, 29, 41, *[57] * 10, highest]
-    assert beyond_cap([{"agents": {"web1": {"rss": mib << 20}}} for mib in taken]) == expected
+    samples: list[dict[str, Any]] = [
+        {"agents": {"web1": {"peak": mib << 20}}} for mib in (15, 41, highest, 57)
+    ]
+    samples.append({"agents": {"web1": {"disk": 1.0}}})  # it is down
+    assert beyond_cap(samples, 40 << 20) == expected

@@ -30,18 +30,19 @@ NICE = 10
 
 @dataclass(frozen=True)
 class Figures:
-    """Figures of one kind of attack: longest and median pause between two results at the watcher, maximum of resident bytes."""
+    """Figures of one kind of attack: longest and median pause between two results at the watcher, the peak of any agent's memory
+    in bytes, which no later kind lowers."""
 
     kind: str
     pause_s_max: float
     pause_s_median: float
-    rss_max: float
+    peak: float
     files_max: float
 
     def __str__(self) -> str:
         return (
             f"{self.kind:10} longest pause {self.pause_s_max * 1_000:5.0f} ms, median {self.pause_s_median * 1_000:4.0f} ms, "
-            f"resident at most {self.rss_max / 2**20:5.1f} MiB, {self.files_max:4.0f} descriptors"
+            f"{self.peak / 2**20:5.1f} MiB at most, {self.files_max:4.0f} descriptors"
         )
 
 
@@ -129,9 +130,9 @@ class Hostile:
                 if from_s <= sample["at"] <= until_s
                 for each in sample["agents"].values()
             ]
-            rss = max((each.get("rss", 0.0) for each in taken), default=0.0)
+            peak = max((each.get("peak", 0.0) for each in taken), default=0.0)
             files = max((each.get("files", 0.0) for each in taken), default=0.0)
-            self.figures.append(Figures(kind, pauses[-1], pauses[len(pauses) // 2], rss, files))
+            self.figures.append(Figures(kind, pauses[-1], pauses[len(pauses) // 2], peak, files))
 
     def _judge(self) -> None:
         """Compare with the figures without attack: a machine that is busy anyway has long pauses too."""
@@ -139,5 +140,5 @@ class Hostile:
         for figures in self.figures[1:]:
             if figures.pause_s_max > max(PAUSE_S_MAX, 1.5 * quiet.pause_s_max):
                 self.verdict.add("paused", str(figures))
-            if figures.rss_max > quiet.rss_max + CAP_BYTES:
+            if figures.peak > self.world.bare + CAP_BYTES:
                 self.verdict.add("memory", str(figures))

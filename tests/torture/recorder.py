@@ -17,8 +17,6 @@ EVERY_S = 1.0
 CAP_BYTES = 64 << 20
 SLACK_BYTES = 8 << 20
 """An agent checks its memory at intervals, so it may exceed its cap by so much, as README says."""
-BEGUN_SAMPLES = 10
-"""Resident bytes of an agent that has just started."""
 TICK = os.sysconf("SC_CLK_TCK")
 
 
@@ -58,7 +56,7 @@ class Recorder:
     def _of_agents(self) -> dict[str, dict[str, float]]:
         taken = {}
         for agent in self._agents():
-            with suppress(OSError, ValueError, StopIteration):
+            with suppress(OSError, ValueError, KeyError):
                 taken[agent.name] = _of_agent(agent)
         return taken
 
@@ -72,26 +70,21 @@ class Recorder:
         self._path.with_name("events.jsonl").write_text(events)
 
 
-def beyond_cap(samples: Sequence[dict[str, Any]]) -> dict[str, float]:
-    """The maximum of resident bytes of each agent that exceeded its cap beyond a bare process. The first sample does not count:
-    on a busy machine the process may still be importing modules."""
-    taken: dict[str, list[float]] = {}
+def beyond_cap(samples: Sequence[dict[str, Any]], bare: float) -> dict[str, float]:
+    """The peak in bytes of each agent that exceeded its cap. bare: what an agent has before it reads its journal, by agents' words."""
+    peaks: dict[str, float] = {}
     for sample in samples:
         for name, each in sample["agents"].items():
-            if "rss" in each:
-                taken.setdefault(name, []).append(each["rss"])
-    bare = max((max(each[:BEGUN_SAMPLES]) for each in taken.values()), default=0.0)
-    return {name: max(each) for name, each in taken.items() if max(each) > bare + CAP_BYTES + SLACK_BYTES}
+            peaks[name] = max(peaks.get(name, 0.0), each.get("peak", 0.0))
+    return {name: peak for name, peak in peaks.items() if peak > bare + CAP_BYTES + SLACK_BYTES}
 
 
 def _of_agent(agent: Agent) -> dict[str, float]:
     taken: dict[str, float] = {"disk": _used(agent.folder / "disk"), "said": agent.log_file.stat().st_size}
     if agent.process is not None and agent.is_running:
         proc = Path(f"/proc/{agent.process.pid}")
-        status = (proc / "status").read_text()
-        taken["rss"] = (
-            int(next(line for line in status.splitlines() if line.startswith("VmRSS:")).split()[1]) * 1024
-        )
+        status = dict(line.split(":", 1) for line in (proc / "status").read_text().splitlines())
+        taken["rss"], taken["peak"] = (int(status[name].split()[0]) * 1024 for name in ("VmRSS", "VmHWM"))
         taken["files"] = len(os.listdir(proc / "fd"))
         fields = (proc / "stat").read_text().rpartition(")")[2].split()
         taken["cpu"] = (int(fields[11]) + int(fields[12])) / TICK

@@ -250,8 +250,9 @@ class Run:
             self._judge_changes(judge, Lake(name, self.world.lakes[name]))
         for end in self.world.ends:
             self.verdict.add("ended", f"{end.name} with {end.code}: {end.said.strip().splitlines()[-1:]}")
-        for name, rss in beyond_cap(self.world.recorder.samples).items():
-            self.verdict.add("memory", f"{name}: {rss / 2**20:.0f} MiB resident")
+        bare = self.world.bare
+        for name, peak in beyond_cap(self.world.recorder.samples, bare).items():
+            self.verdict.add("memory", f"{name}: {peak / 2**20:.0f} MiB at most, bare {bare / 2**20:.0f}")
         judge_log_lines(self.world, self.schedule.faults, self.verdict)
 
     def _judge_changes(self, judge: Judge, lake: Lake) -> None:

@@ -149,6 +149,8 @@ class World:
             self.agents[name].start()
         for name in self.names:
             self.until(partial(self._sees_all, self.agents[name]), f"{name} does not see all")
+        members = self.agents[self.names[0]].status()["members"]
+        self.bare = max(member["memory_bare"] or 0 for member in members)
         for job in (*JOBS, CHANGING, DOOMED):
             self.start_job(job)
 

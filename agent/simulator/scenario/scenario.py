@@ -290,6 +290,11 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     finals_only: bool = False
     beside: bool = False
 
+    @property
+    def is_coded(self) -> bool:
+        """Whether its messages must be sent as bytes."""
+        return any(isinstance(fault, Bug) and fault.on == "encode" for fault in self.faults)
+
     def encode(self) -> bytes:
         """As JSON, to be kept in a file."""
         return msgspec.json.format(msgspec.json.encode(self), indent=1)
