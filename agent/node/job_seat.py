@@ -324,8 +324,8 @@ class JobSeat:
     def cut(self, cut: Cut, now: int) -> list[Effect]:
         """The source answered the worker. Raises LimitPassed."""
         self._awake = self._flow
-        if self.worker is None:
-            return []
+        if self.worker is None or not self.worker.awaits(cut.request):
+            return []  # it was asked for by a worker that is gone, maybe by a seat that was dropped
         self.limits.schedule = self.worker.schedule
         if self.limits.has_groups:
             cut = self._groups.apply(cut, self.limits.at)

@@ -71,7 +71,7 @@ class Recorder:
 
 
 def beyond_cap(samples: Sequence[dict[str, Any]], bare: float) -> dict[str, float]:
-    """The peak in bytes of each agent that exceeded its cap. bare: what an agent has before it reads its journal, by agents' words."""
+    """The peak in bytes of each agent that exceeded its cap. bare: what an agent has before it reads its journal, as they say."""
     peaks: dict[str, float] = {}
     for sample in samples:
         for name, each in sample["agents"].items():

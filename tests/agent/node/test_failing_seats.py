@@ -20,6 +20,8 @@ from elf.jobmaster.directory.job_spec import JobSpec, Version
 from elf.jobmaster.log.job_state import JobState
 from elf.jobmaster.master.master import Master
 from elf.srt.codec import rosters, wire
+from elf.srt.messages.effects import Send
+from elf.srt.messages.events import Cut
 from elf.srt.messages.messages import Bundle
 from elf.srt.messages.parameters import Parameters
 from elf.srt.messages.results import Put
@@ -330,3 +332,32 @@ def test_a_dropped_seat_gives_its_memory_back() -> None:
         for seat in list(actor.node.seats.values()):
             actor.node._failed(seat.spec, ValueError("now"), run.world.clock(actor), [])
     assert budget.used == 0
+
+
+def test_a_late_cut_for_a_dropped_seat_is_ignored() -> None:
+    """Its lines are read again for the new seat, from the log's place."""
+    run = after(mesh(), 5 * SECOND)
+    job, actor = run.specs[0].id, run.hosts[1]
+    node = actor.node
+    assert node is not None
+    late: list[Cut] = []
+
+    def hold(cut: Cut, now: int) -> list[Any]:
+        late.append(cut)
+        return []
+
+    with patch.object(node, "cut", hold):
+        run.world.run_until(5_500_000)
+        assert any(cut.job == job and cut.parts for cut in late)
+        now = run.world.clock(actor)
+        node.seat_failed = lambda error, is_news: None
+        run.world._perform(actor, node.read_failed(job, ValueError("now"), now))
+    run.world.run_until(7 * SECOND)
+    worker = node.seats[job].worker
+    assert worker is not None
+    before = len(worker._kept), worker.kept_bytes
+    for cut in [each for each in late if each.job == job]:
+        assert [each for each in node.cut(cut, run.world.clock(actor)) if isinstance(each, Send)] == []
+    assert (len(worker._kept), worker.kept_bytes) == before
+    run.world.run_until(10 * SECOND)  # the oracle sees every window
+    assert node.seats[job].worker is worker
