@@ -57,6 +57,10 @@ class Finder:
         self._new: list[Seen] = []
         self._denied: dict[Inode, int | None] = {}  # where to begin once it can be read; None: at its start
         self._claim: Callable[[Sequence[Seen]], set[Inode]] | None = None
+        self._left: set[int] = (
+            set()
+        )  # generations of files in folders that no pattern names any more, at the first look
+        self._left_inodes: set[Inode] = set()  # of those that are followed in another folder since
         self._listing = Listing(patterns, known.notice)
         self._looked_at = 0.0
 
@@ -98,6 +102,7 @@ class Finder:
         for file in list(self.known.files.values()):
             self._locate(file, here, now)
         self._locate_on_new_device(seen, now)
+        self._left = self._left_behind(seen) if self._resuming else set()
         self._resolve_unknown(seen, now)
         if any(file.is_lost for file in self.known.files.values()):
             # One of them was emptied just now: its inode counts as an unknown file from then on.
@@ -187,6 +192,13 @@ class Finder:
             if file is not None and one.inode not in taken and self._is_same(file, one):
                 self._place(file, one, now)
 
+    def _left_behind(self, seen: Sequence[Seen]) -> set[int]:
+        """The generations of known files in folders without a file that a pattern matches. The logs may have been copied to
+        another folder, or the machine with them, and the patterns changed: then the copies continue them."""
+        folders = {os.path.dirname(one.path) for one in seen if one.wanted}
+        there = (file for file in self.known.files.values() if file.inode is not None)
+        return {file.state.generation for file in there if os.path.dirname(file.path) not in folders}
+
     # Unknown files.
 
     def _resolve_unknown(self, seen: list[Seen], now: float) -> None:
@@ -198,7 +210,7 @@ class Finder:
         chains: set[str] = set()
         known = {file.inode for file in self.known.files.values()}
         for one in seen if self._resuming else sorted(seen, key=lambda one: one.rotated):
-            if one.inode not in known:
+            if one.inode not in known and one.inode not in self._left_inodes:
                 if one.family in chains:
                     self._also_wanted.add(one.inode)
                 one.wanted |= one.inode in self._also_wanted
@@ -212,7 +224,7 @@ class Finder:
     def _resolve_claimed(self, seen: list[Seen], now: float) -> None:
         if self._claim is None:
             return
-        known = {file.inode for file in self.known.files.values()}
+        known = {file.inode for file in self.known.files.values()} | self._left_inodes
         unknown = [one for one in seen if one.inode not in known and one.status.st_size]
         claimed = self._claim(unknown)
         for one in unknown:
@@ -295,13 +307,20 @@ class Finder:
     def _continue(self, one: Seen, content: Content, now: float) -> bool:
         """If it is a file that was read before and is not on disk elsewhere, resume in it."""
         for file in self.known.files.values():
-            if file.inode is not None or file.content is not None or names.family(file.path) != one.family:
+            is_left = one.wanted and file.state.generation in self._left
+            if names.family(file.path) != one.family:
+                continue
+            if not is_left and (file.inode is not None or file.content is not None):
                 continue
             if file.state.done and not (one.wanted or self._resuming or self._claim):
                 continue
             answer = continues(one, content, file)
             if answer is Continues.NO:
                 continue
+            if is_left and file.inode is not None:
+                self._left.discard(file.state.generation)
+                self._left_inodes.add(file.inode)
+                file.close()
             if answer is Continues.MORE:
                 self.known.notice(f"{file.path}: continued in {one.path} at byte {file.state.offset}")
                 file.state.done = False

@@ -34,11 +34,12 @@ class Continues(Enum):
 def continues(one: Seen, content: Content, file: Followed) -> Continues:
     """Whether the unknown file `one` is `file`, which is not on disk elsewhere: whether it has all that was read of it.
 
-    For a live file an equal start shorter than 1 KiB is no evidence; for a rotated one of the same family it is, since that can
-    only be a copy or an archive. Raises OSError.
+    For a live file of that name, in any folder, an equal start shorter than 1 KiB is no evidence; for a rotated one of the same
+    family it is, since that can only be a copy or an archive. Raises OSError.
     """
     state, size = file.state, one.status.st_size
-    if not (one.rotated or content.compressed) and (one.path != file.path or state.offset < PROOF_BYTES):
+    is_named_so = os.path.basename(one.path) == os.path.basename(file.path)
+    if not (one.rotated or content.compressed or (is_named_so and state.offset >= PROOF_BYTES)):
         return Continues.NO
     if not content.compressed and size < state.offset:
         return Continues.NO

@@ -4,11 +4,12 @@
 files are renamed, copied and emptied, compressed, deleted and created again under the same name or inode number.
 
 **How.** `scan` lists the folders and identifies each file, in this order: the same inode as a known file (confirmed by content
-wherever the inode number could have been reused); a known file that vanished or was emptied, if an unknown file of its family has
-all bytes that were read of it, by checksum: its copy, its `.gz`, the file moved to another disk; a copy of an existing file that
-is still being made (`copytruncate`, `gzip`), which waits as a *twin* until it is certain; and only then a new file. Files of the
-same family that the patterns do not match are candidates for the second case only, so the rest of a file that was rotated while
-the agent was down is found even if the pattern is just `access.log`.
+wherever the inode number could have been reused); a known file that vanished or was emptied, if an unknown file of its family
+has all bytes that were read of it, by checksum: its copy, its `.gz`, the file moved to another disk or folder (after a restart,
+a file in a folder that no pattern names any more counts as vanished); a copy of an existing file that is still being made
+(`copytruncate`, `gzip`), which waits as a *twin* until it is certain; and only then a new file. Files of the same family that
+the patterns do not match are candidates for the second case only, so the rest of a file that was rotated while the agent was
+down is found even if the pattern is just `access.log`.
 
 **Order.** Rotated files before live ones, the longest unmodified first; live ones in turn.
 

@@ -131,8 +131,11 @@ def _plain(lines: list[bytes], candidates: Iterable[Format] | None = None) -> Fo
     tried = []
     for plan in candidates or _candidates(lines):
         tried.append(_try(plan, lines))
-        if tried[-1].accepted >= ACCEPTED_MIN:
+        if tried[-1].accepted >= SURE_MIN:
             return plan
+    best = max(tried, key=lambda one: one.accepted)  # the first of several: the more specific one
+    if best.accepted >= ACCEPTED_MIN:
+        return best.plan
     if not any(one.accepted for one in tried) and (other := _other_content(lines)):
         raise FormatError(f"format auto: {other}")
     raise FormatError(_nothing_fits(tried, lines) + (f"; {advice}" if (advice := hint(lines)) else ""))

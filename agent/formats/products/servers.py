@@ -170,7 +170,7 @@ TABLES: dict[str, dict[str, Any]] = {
         "summary": "Combined behind the host without its port (`%v`, `$host`)",
         "source": _APACHE_LOG,
         "apache": f"%v {_APACHE}",
-        "like": r"[^\s:\[]+ [0-9a-f.:]+ \S+ \S+ \[",
+        "like": r"[^\s:\[,]+ [0-9a-f.:]+ \S+ \S+ \[",  # a comma: X-Forwarded-For in the client's place
     },
     "tomcat": {
         "summary": "Tomcat's access log valve with the pattern `common`, its default: the same as `common`, at the request's end",

@@ -334,3 +334,62 @@ def test_archives_that_move_up_at_a_rotation_are_no_news(log: Log) -> None:
     assert reader.lines == log.written
     assert reader.notices == []
     reader.close()
+
+
+# Another folder.
+
+
+@pytest.mark.parametrize("is_gone", [False, True])
+@pytest.mark.parametrize("is_half_read", [False, True])
+def test_logs_in_another_folder_continue_under_another_pattern(
+    tmp_path: Path, is_gone: bool, is_half_read: bool
+) -> None:
+    """It was copied to another disk, or the machine cloned; the old one is gone, or still there, and its server goes on."""
+    (tmp_path / "old").mkdir()
+    log = Log(tmp_path / "old")
+    for _ in range(3):
+        log.append(60)
+        log.rename()
+        log.reopen()
+    compress(tmp_path / "old" / "access.log.3")
+    log.append(60)
+    reader = read_all(tmp_path / "old" / "access.log*")
+    if is_half_read:
+        log.append(100)
+        reader.step(blocks=1)
+    reader.stop()
+    shutil.copytree(tmp_path / "old", tmp_path / "new")
+    written = [*log.written, b"behind the copy"]
+    with (tmp_path / "new" / "access.log").open("ab") as file:
+        file.write(b"behind the copy\n")
+    if is_gone:
+        shutil.rmtree(tmp_path / "old")
+    else:
+        log.append(5)  # of the other machine
+    reader.patterns = (str(tmp_path / "new" / "access.log*"),)
+    reader.resume()
+    reader.settle()
+    assert reader.lines == written
+    log.folder = tmp_path / "new"
+    reader.restart()
+    with (tmp_path / "new" / "access.log").open("ab") as file:
+        file.write(b"and later\n")
+    reader.settle()
+    assert reader.lines == [*written, b"and later"]
+    reader.close()
+
+
+def test_a_server_of_another_folder_with_other_lines_is_another_log(tmp_path: Path) -> None:
+    (tmp_path / "old").mkdir()
+    (tmp_path / "new").mkdir()
+    log, other = Log(tmp_path / "old"), Log(tmp_path / "new", width=50)
+    log.append(60)
+    reader = read_all(log.path)
+    reader.stop()
+    other.append(80)
+    reader.patterns = (str(other.path),)
+    reader.resume()
+    reader.settle()
+    assert reader.lines[:60] == log.written
+    assert reader.lines[60:] == other.written
+    reader.close()

@@ -47,6 +47,24 @@ def test_a_broken_share_of_lines_is_tolerated(name: str) -> None:
     assert formats.resolve("auto", sample=sample).name == name
 
 
+COMBINED = b' - - [17/May/2015:10:05:03 +0000] "GET /a HTTP/1.1" 200 5 "-" "curl/8"'
+
+
+@pytest.mark.parametrize(
+    "client", [b"203.0.113.7, 10.1.1.1", b"203.0.113.7, 10.1.1.1, 10.1.1.2", b"203.0.113.7,10.1.1.1"]
+)
+@pytest.mark.parametrize("others", [0, 1, 20])
+def test_addresses_in_the_clients_place_are_no_virtual_host(client: bytes, others: int) -> None:
+    sample = b"\n".join([client + COMBINED] * 5 + [b"198.51.100.9" + COMBINED] * others)
+    assert formats.resolve("auto", sample=sample).name == "combined"
+
+
+def test_the_format_that_fits_more_lines_is_chosen_before_the_more_specific_one() -> None:
+    hosts, plain = [b"example.org 203.0.113.7" + COMBINED], [b"203.0.113.7" + COMBINED]
+    assert formats.resolve("auto", sample=b"\n".join(hosts * 6 + plain * 4)).name == "host_combined"
+    assert formats.resolve("auto", sample=b"\n".join(hosts * 4 + plain * 6)).name == "combined"
+
+
 @pytest.mark.parametrize("name", ["w3c", "cloudfront"])
 def test_a_header_decides_and_gives_its_own_columns(name: str) -> None:
     separator = b"\t" if name == "cloudfront" else b" "
