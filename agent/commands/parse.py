@@ -16,7 +16,7 @@ from elf.agent.commands.process.streams import say
 from elf.agent.commands.rejects import reject_lines
 from elf.agent.files import inputs
 from elf.agent.formats.batch import Batch, Lost, Reject
-from elf.agent.formats.choice import HEAD_BYTES, FormatChoice
+from elf.agent.formats.choice import FormatChoice, text_of
 from elf.agent.formats.envelopes.kinds import is_detected
 from elf.agent.formats.envelopes.wrapped import WrappedParser, make_parser
 from elf.agent.formats.fields import Format, Reason
@@ -74,7 +74,7 @@ def read(file: str, format: str, limit: int, timezone: str) -> Reading:
     for block in inputs.read(paths, notices=say):
         if parser is None:
             reading.format = choice.of(block)
-            reading.types = choice.other_keys({block.path: bytes(block.data[:HEAD_BYTES])})
+            reading.types = choice.other_keys({block.path: text_of(block.data)})
             reading.notes = choice.notes(reading.types)
             columns = (*reading.format.columns(), *reading.types)
             parser = make_parser(reading.format, columns, timezone=timezone, types=reading.types)

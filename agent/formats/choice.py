@@ -43,7 +43,7 @@ class FormatChoice:
         notices: Callable[[str], None],
         *,
         lenient: bool = False,
-        head: Callable[[Block], bytes] = lambda block: _text_of(block.data),
+        head: Callable[[Block], bytes] = lambda block: text_of(block.data),
     ) -> None:
         self.spec, self.chosen = spec, dict[str, str]()
         self._notices, self._lenient, self._head = notices, lenient, head
@@ -221,7 +221,7 @@ def _detected(spec: str, path: str, head: bytes) -> Format:
         raise FormatError(f"{path}: {error}") from error
 
 
-def _text_of(data: memoryview | bytes) -> bytes:
+def text_of(data: memoryview | bytes) -> bytes:
     """The head in a block of lines; a hole of NULs in front of the first is left out."""
     head = bytes(data[:HEAD_BYTES])
     return head if head[:1] != b"\0" else bytes(data).lstrip(b"\0")[:HEAD_BYTES]

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from elf.agent.files import inputs
 from elf.agent.files.blocks import Block
 from elf.agent.formats.batch import Reject
-from elf.agent.formats.choice import HEAD_BYTES, FormatChoice, head_of
+from elf.agent.formats.choice import FormatChoice, head_of, text_of
 from elf.agent.formats.fields import Reason
 from elf.agent.host.allocator import resident_bytes
 from elf.agent.run.plan_cache import compiled
@@ -272,7 +272,7 @@ def _heads(paths: Sequence[inputs.Input], first: Block | None) -> dict[str, byte
     """The beginnings of the files. Of standard input or a pipe, from which it would be missing then: only if it is first."""
     if first is None:
         return {}
-    heads = {first.path: bytes(first.data[:HEAD_BYTES])}
+    heads = {first.path: text_of(first.data)}
     for path in paths:
         if path != "-" and path.is_file() and str(path) not in heads:
             heads[str(path)] = head_of(path)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from elf.agent.files import inputs
 from elf.agent.files.blocks import Block
 from elf.agent.formats.batch import Batch
-from elf.agent.formats.choice import HEAD_BYTES, FormatChoice
+from elf.agent.formats.choice import FormatChoice, text_of
 from elf.agent.run.engine import RunOptions, new_feed
 from elf.agent.run.plan_cache import compiled
 from elf.agent.work.feed import Feed, Totals
@@ -149,7 +149,7 @@ class Grep:
 
     def _parts(self, block: Block) -> tuple[Feed, Matches]:
         """The feed and the compiled condition for files of the block's columns."""
-        schema = self._formats.schema({block.path: bytes(block.data[:HEAD_BYTES])})
+        schema = self._formats.schema({block.path: text_of(block.data)})
         shape = tuple(sorted(schema.items()))
         if shape not in self._feeds:
             run = self._options.run

@@ -235,3 +235,18 @@ def test_rows_and_lines_are_matched_up(lines: list[bytes], is_whole: bool, comme
         wanted = [each for each in kept if (each.rstrip(b"\n") in GOOD[1:]) is not invert]
         assert b"".join(data[start:end] for start, end in spans) == b"".join(wanted)
         assert all(stop < start for (_, stop), (start, _) in itertools.pairwise(spans))
+
+
+@pytest.mark.parametrize("hole", [100, 67 << 10, 3 << 20])
+def test_a_log_that_begins_with_a_hole_is_detected(
+    tmp_path: Path, hole: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Such a hole is left where a log was cut while its writer kept its place; the line behind it has the NULs too."""
+    log = tmp_path / "access.log"
+    log.write_bytes(b"\0" * hole + b"\n".join([line(5, 200), *GOOD]) + b"\n")
+    assert main(["run", "SELECT count(*) AS n FROM access", str(log), "--output", "csv"]) == 0
+    assert capsys.readouterr().out == f"n\n{len(GOOD)}\n"
+    assert main(["grep", "status = 404", str(log)]) == 0
+    assert capsys.readouterr().out == GOOD[1].decode() + "\n"
+    assert main(["parse", str(log)]) == 0
+    assert capsys.readouterr().out.startswith("format: combined (detected)")
