@@ -89,7 +89,13 @@ def _usage(error: Any) -> int:
         print(error.format_message(), file=sys.stderr)
         return 2
     message = " ".join(error.format_message().split()).rstrip(".")
+    if "unexpected extra argument" in message and _takes_config(context):
+        message += " (a configuration is given with --config)"
     return _say(f"{message[:1].lower()}{message[1:]}; see {command} --help", error.exit_code)
+
+
+def _takes_config(context: Any) -> bool:
+    return context is not None and any("--config" in option.opts for option in context.command.params)
 
 
 def _say(message: str, code: int) -> int:

@@ -69,6 +69,9 @@ def run_command(arguments: Arguments) -> int:
                 sink.close()
     if not arguments.quiet:
         _conclude(summary, options, arguments.verbose)
+        shown = [sink.rows for sink in sinks if isinstance(sink, _AfterBar)]
+        if summary.parsed and shown and not (is_live or any(shown)):
+            say(_nothing(summary))
         if summary.open and not any(sink.wants_open for sink in opened):
             say(f"{count(summary.open, 'window')} not final yet, and left out; --open shows such windows")
     if summary.lost:
@@ -182,10 +185,12 @@ class _AfterBar:
 
     def __init__(self, sink: Sink, bar: ProgressBar) -> None:
         self._sink, self._bar = sink, bar
+        self.rows = 0
         self.wants_open, self.wants_state = sink.wants_open, sink.wants_state
 
     def put(self, window: Window) -> None:
         self._bar.clear()
+        self.rows += len(window.rows)
         self._sink.put(window)
 
     def put_state(self, state: PaneState) -> None:
@@ -243,6 +248,16 @@ def _conclude(summary: Summary, options: RunOptions, verbose: bool) -> None:
             place, *excerpt = reject_lines(reject, width=100)
             for line in (f"{reject.reason.value} {place}", *excerpt):
                 say(line)
+
+
+def _nothing(summary: Summary) -> str:
+    """What to say where lines were read and there is no row."""
+    if summary.span is None:
+        return "nothing fits the query"
+    from elf.jobmaster.values.conversion import timestamp_text
+
+    first, last = (timestamp_text(at - at % 1_000_000) for at in summary.span)
+    return f"nothing fits the query; the lines are from {first} to {last} UTC"
 
 
 def _reasons(summary: Summary) -> str:

@@ -17,6 +17,9 @@ from elf.jobmaster.values.sql_types import SqlType
 
 __all__ = ["ColumnRow", "column_types", "describe", "names", "resolve"]
 
+NAMED = 6
+"""Formats that a message names."""
+
 
 def names() -> list[str]:
     """The names of all formats that come with ELF."""
@@ -76,12 +79,18 @@ def _unknown(spec: str) -> str:
 
     from elf.agent.formats.products.own import own_tables, places
 
-    near = get_close_matches(spec.lower(), [*names(), *own_tables(), "auto"], n=1)
+    all_names = [*names(), *own_tables(), "auto"]
+    near = get_close_matches(spec.lower(), all_names, n=1)
+    first_words = {name.partition("_")[0] for name in all_names}
+    if not near and (word := get_close_matches(spec.lower(), first_words, n=1)):
+        near = [name for name in all_names if name.partition("_")[0] == word[0]]
+    more = len(all_names) - NAMED
     known = (
-        f"known are auto, {', '.join(names())}, those of {places()[0]}, nginx:FILE#NAME, apache:FILE#NAME, toml:FILE#NAME,"
-        " regex:PATTERN"
+        f"known are auto, {', '.join(names()[: NAMED - 1])} and {more} more, which elf formats lists, those of {places()[0]},"
+        " nginx:FILE#NAME, apache:FILE#NAME, toml:FILE#NAME, regex:PATTERN"
     )
-    return f"format {spec!r} is not known; " + (f"did you mean {near[0]}?" if near else known)
+    meant = ", ".join(near[:NAMED]) + (", …, see elf formats" if len(near) > NAMED else "")
+    return f"format {spec!r} is not known; " + (f"did you mean {meant}?" if near else known)
 
 
 def _from_config(spec: str) -> Format:

@@ -93,7 +93,8 @@ class Summary(msgspec.Struct):
     type, by column; `keyless`: files whose lines name their values, none of which the query asks for; `invalid_utf8`: lines
     with bytes that are not UTF-8; `formats`: those used, by file; `columns`: of the result, also where it has no row; `lost`:
     input that is missing from the result, one text for each file, or for the rest after an interruption: with any of these no
-    window is final; `open`: windows that a live run left open; `reading_s`: of `seconds`, without the start."""
+    window is final; `open`: windows that a live run left open; `reading_s`: of `seconds`, without the start; `span`: the earliest
+    and the latest time of a line, if the query asks for times."""
 
     files: int = 0
     lines: int = 0
@@ -114,6 +115,7 @@ class Summary(msgspec.Struct):
     lost: Sequence[str] = ()
     open: int = 0
     reading_s: float = 0.0
+    span: tuple[int, int] | None = None
 
 
 class OneShot:
@@ -384,4 +386,5 @@ def summary_of(shot: OneShot | RowShot, formats: FormatChoice, files: int, secon
         rejected_in=totals.rejected_in,
         formats=formats.chosen,
         columns=shot.columns,
+        span=None if totals.first_us is None or totals.last_us is None else (totals.first_us, totals.last_us),
     )

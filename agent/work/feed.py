@@ -54,7 +54,8 @@ class ParseState(msgspec.Struct):
 class Totals(msgspec.Struct):
     """Counts of all lines, in windows or not. rejected_in: the first file that had a rejected line. lost: values that did not
     convert, by column. keyless: of the first files whose lines name their values, whether none named a column that is asked.
-    keyed: the columns that any line named; None once there is a line that names none."""
+    keyed: the columns that any line named; None once there is a line that names none. first_us, last_us: the earliest and the
+    latest time, if times were asked for."""
 
     lines: int = 0
     parsed: int = 0
@@ -66,6 +67,8 @@ class Totals(msgspec.Struct):
     lost_samples: list[Lost] = msgspec.field(default_factory=list)
     keyless: dict[str, bool] = msgspec.field(default_factory=dict)
     keyed: frozenset[str] | None = frozenset()
+    first_us: int | None = None
+    last_us: int | None = None
 
     @property
     def rejected(self) -> int:
@@ -89,6 +92,13 @@ class Totals(msgspec.Struct):
             self.lost_samples += batch.lost_samples[: SAMPLES_MAX - len(self.lost_samples)]
         if batch.rows:
             self._count_keys(batch.keyed, block.path)
+            if "time" in batch.columns:
+                self._note_times(batch.columns["time"].values)
+
+    def _note_times(self, times: NDArray[np.int64]) -> None:
+        first, last = int(times.min()), int(times.max())
+        self.first_us = first if self.first_us is None else min(self.first_us, first)
+        self.last_us = last if self.last_us is None else max(self.last_us, last)
 
     def _count_keys(self, keyed: frozenset[str] | None, path: str) -> None:
         if keyed is None or self.keyed is None:

@@ -25,6 +25,7 @@ BAD = '192.0.2.1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 1 "-" "un
 QUERY = "SELECT status, count(*) AS hits, sum(bytes) AS bytes FROM access GROUP BY status ORDER BY status"
 
 
+FROM_TO = "elf: nothing fits the query; the lines are from 2015-05-17 10:05:00 to 2015-05-17 10:05:39 UTC\n"
 ODD = str(paths.TESTS / "conftest.py")
 """A file that is no log."""
 
@@ -50,6 +51,17 @@ class TestHelp:
         assert out.startswith("elf ")
         assert "python: " in out
         assert "build: " in out or "compiler: " in out
+
+
+def test_a_configuration_without_its_option_is_answered_with_the_option(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    code, _, err = elf(capfd, "validate", "x.toml")
+    assert code == 2
+    assert (
+        err
+        == "elf: got unexpected extra argument(s) (x.toml) (a configuration is given with --config); see elf validate --help\n"
+    )
 
 
 class TestTypes:
@@ -186,6 +198,25 @@ class TestRun:
             {"status": 404, "hits": 10, "bytes": sum(n for n in range(40) if not n % 4)},
         ]
         assert "elf: 1 file, 40 lines, 0 rejected, 0 late, 0 B spilled, " in err
+
+    @pytest.mark.parametrize(
+        ("query", "said"),
+        [
+            ("SELECT path FROM access WHERE time > '2100-01-01'", FROM_TO),
+            (
+                "SELECT window, count(*) AS n FROM access WHERE status = 1 GROUP BY window(time, '1 day')",
+                FROM_TO,
+            ),
+            ("SELECT path, count(*) AS n FROM access GROUP BY path HAVING n > 1000", FROM_TO),
+            ("SELECT count(*) AS n FROM access WHERE status = 1", ""),
+        ],
+    )
+    def test_where_nothing_fits_it_says_so(
+        self, capfd: pytest.CaptureFixture[str], log: Path, query: str, said: str
+    ) -> None:
+        code, _, err = elf(capfd, "run", query, log)
+        assert code == 0
+        assert err.partition("lines/s)\n")[2] == said
 
     def test_values_of_parameters(self, capfd: pytest.CaptureFixture[str], log: Path) -> None:
         query = QUERY.replace("FROM access", "FROM access WHERE status >= :least") + " LIMIT :rows"

@@ -57,7 +57,11 @@ def test_column_types_hold_every_column_and_the_agent() -> None:
     [
         ("combind", "did you mean combined?"),
         ("Cloudfront", "did you mean cloudfront?"),
-        ("zzz", "known are auto, common, combined"),
+        (
+            "ngixn",
+            "did you mean nginx_main, nginx_ingress, nginx_json, nginx_timed, nginx_timed_upstream, nginx_main_timed, …",
+        ),
+        ("zzz", "known are auto, common, combined, vhost_common, vhost_combined, nginx_main and "),
         ("nginx:/etc/nginx.conf", "expected nginx:FILE#NAME"),
         ("apache:#x", "expected apache:FILE#NAME"),
         ("nginx:/does/not/exist#main", "/does/not/exist: cannot be read (No such file or directory)"),
