@@ -345,7 +345,7 @@ class Member(msgspec.Struct, frozen=True):
     Figures are None if it did not answer. skew_us: its clock less the asking agent's, within half of round_trip_us. roles: role
     -> number of jobs. memory_bytes: of the process, beyond memory_bare, which it had before it read its journal; memory: owner ->
     bytes of these. delivering: its sinks. lags: of the sinks of jobs of which it is the
-    master."""
+    master. gone: the latest time of lines that it read and cannot read again, since their files are gone, by source."""
 
     name: str
     id: str
@@ -366,6 +366,7 @@ class Member(msgspec.Struct, frozen=True):
     ended_s: float | None = None
     delivering: tuple[SinkLine, ...] = ()
     lags: tuple[LagLine, ...] = ()
+    gone: dict[str, int] | None = None
 
 
 class TrialLine(msgspec.Struct, frozen=True):

@@ -130,6 +130,7 @@ def _member(
         delivering=tuple(SinkLine(*astuple(sink)) for sink in report.sinks),
         lags=tuple(LagLine(_job_name(node, lag.job), *astuple(lag)[1:]) for lag in report.lags),
         up_s=float(report.up_s),
+        gone=report.gone,
     )
 
 

@@ -426,13 +426,14 @@ class Host:
             memory_max=self.config.agent.memory_max,
             memory_bare=self.memory.bare,
             memory=self.memory.by_owner(self, self.budget),
-            lag_bytes=sum(sum(source.lag_bytes().values()) for source in self.sources.values()),
+            lag_bytes=sum(sum(source.lag_bytes.values()) for source in self.sources.values()),
             failing=self.failing(),
             costs=self.costs.of(self.node.seats.values()),
             problems=tuple(problem[:500] for problem in self._problems()),
             sinks=self.sinks.delivering(self.clock_us()) if self.sinks is not None else (),
             lags=lags_of(self.node.seats.values(), self.clock_us()),
             files=marks({name: source.inodes for name, source in self.sources.items()}, boot_id()),
+            gone={name: source.gone_us for name, source in self.sources.items() if source.gone_us > 0},
         )
 
     def _problems(self) -> list[str]:

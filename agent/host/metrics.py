@@ -202,7 +202,7 @@ def _sources(host: Host) -> Iterator[Family]:
     samples: list[Sample] = []
     for name, source in host.sources.items():
         own = {"source": name}
-        lag += [(own | {"file": file}, nbytes) for file, nbytes in source.lag_bytes().items()]
+        lag += [(own | {"file": file}, nbytes) for file, nbytes in source.lag_bytes.items()]
         totals, counters, unparsed = source.totals, source.counters, source.unparsed
         lines += [
             (own | {"outcome": "parsed"}, totals.parsed),

@@ -181,6 +181,17 @@ class LogFiles:
                 continue
             break
 
+    def gone_us(self) -> Micros:
+        """The latest event time of lines that were read and cannot be read again, since their file is gone; 0 if none is, as far
+        as it is remembered (`known.GONE_MAX`). O(files)."""
+        files = self.source.files()
+        times = (
+            note.highest_us
+            for generation, note in self.notes.files.items()
+            if (file := files.get(generation)) is not None and file.inode is None and file.content is None
+        )
+        return max((time for time in times if time is not None), default=0)
+
     def seek(self) -> None:
         """Search for a missing file: the next scan, and for a while each later one, opens every file of the families."""
         if self._sought_s is None or self.now_s - self._sought_s >= SEEK_EVERY_S:

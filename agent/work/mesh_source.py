@@ -106,7 +106,9 @@ class MeshSource:
         self.nbytes = 0
         """Memory held after the last read."""
         self._totals, self._unparsed, self._path = Totals(), Unparsed(name, format), ""
-        self._lag_bytes: dict[str, int] = {}
+        self.lag_bytes: dict[str, int] = {}
+        """See `Source.lag_bytes`: bytes that no job has read, as of the last read."""
+        self.gone_us: Micros = 0  # see `LogFiles`; as of the last read
         self.inodes: dict[str, tuple[int, int]] = {}
         """See `Source.inodes`, at the last read."""
         self._pending_notices: list[str] = []
@@ -179,8 +181,8 @@ class MeshSource:
         self._source.notices.clear()
         held = self._parsing.nbytes + sum(reading.rows.nbytes for reading in self._readings.values())
         self.nbytes = held + self._block_bytes + len(self._rescans) * (self._line_max + 1)
-        self._lag_bytes, self.problems = self._source.lag_bytes(), self._losses.problems
-        self.inodes = self._source.inodes()
+        self.lag_bytes, self.problems = self._source.lag_bytes(), self._losses.problems
+        self.inodes, self.gone_us = self._source.inodes(), self._files.gone_us()
         if self.totals.lines != self._totals.lines:
             copies = {"rejects": Counter(self._totals.rejects), "lost": Counter(self._totals.lost)}
             self.totals = msgspec.structs.replace(self._totals, **copies)
@@ -198,10 +200,6 @@ class MeshSource:
 
     def _note_lost_state(self) -> None:
         self._files.note_lost(self._lost_us)
-
-    def lag_bytes(self) -> dict[str, int]:
-        """See `Source.lag_bytes`: bytes that no job has read, as of the last read."""
-        return self._lag_bytes
 
     def account(self) -> None:
         """Report the memory held to the budget, in the budget's thread. Raises OSError."""

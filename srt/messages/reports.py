@@ -97,7 +97,7 @@ class StatusReport(Message, frozen=True, array_like=True, gc=False):
     microseconds since then. untimed: rejected lines in no window, by job of which it is the master. costs: of the most
     expensive jobs. sinks: that it serves. lags: of the sinks of jobs of which it is the master, if windows wait for them. alerts:
     job, and an instance of its alerts, as its master's log has it (`elf.jobmaster.alerts.book.Transition`); alerts_left_out: how
-    many more there are, or had no room."""
+    many more there are, or had no room. gone: the latest time of lines whose files are gone, by source."""
 
     number: Count
     clock_us: Micros
@@ -124,6 +124,7 @@ class StatusReport(Message, frozen=True, array_like=True, gc=False):
         tuple[tuple[JobId, Annotated[bytes, Meta(max_length=8 << 10)]], ...], Meta(max_length=ALERTS_MAX)
     ] = ()
     alerts_left_out: dict[JobId, Count] = msgspec.field(default_factory=dict)
+    gone: dict[ShortText, Count] = msgspec.field(default_factory=dict)
 
 
 PROBLEM_CHARS_MAX = 300

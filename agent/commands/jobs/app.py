@@ -80,9 +80,7 @@ Strict = Annotated[
     typer.Option("--strict", help="Change nothing if not all agents can run the query, or have its columns."),
 ]
 
-Force = Annotated[
-    bool, typer.Option("--force", help="With --at restate: also if agents have left whose lines it needs.")
-]
+Force = Annotated[bool, typer.Option("--force", help="With --at restate: also if lines it needs are gone.")]
 
 
 Sql = Annotated[str | None, typer.Option("--sql", metavar="SQL", help="The question, in Spark SQL.")]

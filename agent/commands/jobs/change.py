@@ -271,10 +271,11 @@ def _change(
         return _answer(update, former, former, lambda: [text])
     counts_alike = plan_of(version.plan).counts_as(plan_of(present.plan))
     is_checked = update.at == "restate" and not update.force and not counts_alike
+    unreadable = [*held.left, *_gone_logs(former.source, agent)] if is_checked else []
     if is_checked:
-        _check_readable(former, held, _oldest_expected(former, held))
+        _check_readable(unreadable, _oldest_expected(former, held))
     about = held.now_us, held.schedule, next_number, digest, settings
-    unread_us = max((until_us for _, until_us in held.left), default=0) if is_checked else 0
+    unread_us = max((until_us for _, until_us in unreadable), default=0)
     spec = replace(changed(former, version, MODES[update.at], *about), unread_us=unread_us)
     for note in made.notes if refused is None else ():
         say(note)
@@ -285,7 +286,7 @@ def _change(
     what = "roll back" if update.is_rollback else "update"
     answer = send_change(signed(spec, update.keys, held.signed, what), agent)
     if isinstance(answer, w.Refused):
-        _check_readable(former, held, answer.unread_us or AFTER_ALL)
+        _check_readable(unreadable, answer.unread_us or AFTER_ALL)
         return answer
     return _answer(update, former, spec, lambda: _done(former, spec, answer), asdict(answer))
 
@@ -382,17 +383,27 @@ def _oldest_expected(former: JobSpec, held: w.JobHeld) -> int:
     return max(held.now_us - former.lateness_us - longest_us, former.since_us)
 
 
-def _check_readable(former: JobSpec, held: w.JobHeld, since_us: int) -> None:
-    """Raises UsageError if agents have left since then, or were revoked, that may have reported lines of windows which are not
-    final: nobody reads these lines again. An agent cannot know whether the logs of others are still there."""
-    names = [name for name, until_us in held.left if until_us > since_us]
+def _gone_logs(source: str, agent: Path | None) -> Iterator[tuple[str, int]]:
+    """The agents that have lost files of that source which they had read, and the latest time of a line in these."""
+    with connect(agent) as control:
+        status = control.one(w.MeshStatus())
+    assert isinstance(status, w.Status)
+    for member in status.members:
+        if (until_us := (member.gone or {}).get(source)) is not None:
+            yield member.name, until_us
+
+
+def _check_readable(unreadable: Iterable[tuple[str, int]], since_us: int) -> None:
+    """Raises UsageError if lines of windows that are not final cannot be read again at an agent: it has left since then, or was
+    revoked, or files with such lines are gone. unreadable: agents, and until when lines may be missing there."""
+    names = [name for name, until_us in unreadable if until_us > since_us]
     if names:
         more = len(names) - NAMED_MAX
         some = ", ".join(names[:NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
         raise UsageError(
-            f"--at restate: lines of windows that are not final cannot be read again at agents that have left or were "
-            f"revoked since {time_text(since_us)} UTC: {some}; these windows would count them as missing; nothing was changed; "
-            "change the job --at next, or add --force"
+            f"--at restate: lines of windows that are not final cannot be read again at agents that have left, were revoked or "
+            f"have lost logs since {time_text(since_us)} UTC: {some}; these windows would count them as missing; nothing was "
+            "changed; change the job --at next, or add --force"
         )
 
 

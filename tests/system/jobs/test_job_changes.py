@@ -22,7 +22,7 @@ from elf.jobmaster.log.schedule import AFTER_ALL
 from elf.srt.messages.results import Put
 from elf.typer_cli import app
 from tests.rigs.agents.mesh_rig import SQL, WINDOW_S, Fleet, wait_until
-from tests.rigs.agents.seen import WAIT_S, Seen
+from tests.rigs.agents.seen import WAIT_S, Seen, totals_of
 
 ERRORS = SQL.replace("GROUP BY", "WHERE status >= 400 GROUP BY")
 LONG_S, CHANGES_S = 20, 10
@@ -385,7 +385,7 @@ def test_restate_names_the_agents_that_have_left_and_needs_force(
     )  # the master knows windows that wait longer than was expected
     for text in said:
         assert re.search(
-            rf"cannot be read again at agents that have left or were revoked since [-0-9]+ [:.0-9]+ UTC: {name};",
+            rf"cannot be read again at agents that have left, were revoked or have lost logs since [-0-9]+ [:.0-9]+ UTC: {name};",
             text,
         )
         assert "nothing was changed; change the job --at next, or add --force" in text
@@ -401,6 +401,29 @@ def test_restate_names_the_agents_that_have_left_and_needs_force(
         assert "nothing was changed" in fleet.elf(*command, "--at", "restate", "--dry-run", "--force")
     assert "is in force" in fleet.elf("job", "promote", "hits", "--at", "restate", "--force")
     assert "is in force" in fleet.elf("job", "set", "hits", "least=400", "--at", "restate", "--force")
+
+
+def hits(seen: Seen) -> int:
+    return sum(hits for put in seen.latest.values() for hits, _ in totals_of(put).values())
+
+
+def test_restate_names_the_agents_whose_logs_are_gone(fleet: Fleet) -> None:
+    fleet.start_job("hits", lateness="600s")
+    first = version(fleet, "hits")
+    with fleet.watch("hits") as seen:
+        fleet.log()
+        seen.wait(lambda: hits(seen) == 3, lambda: "no window")
+    agent = fleet.agents[2]
+    restate = ("job", "update", "hits", "--sql", ERRORS, "--at", "restate")
+    assert "nothing was changed" in fleet.elf(*restate, "--dry-run")
+    agent.stop()
+    agent.log.unlink()
+    agent.start()
+    wait_until(lambda: elf(fleet, *restate, "--dry-run").exit_code != 0, "nobody knows that its log is gone")
+    text = str(elf(fleet, *restate).exception)
+    assert re.search(rf"have lost logs since [-0-9]+ [:.0-9]+ UTC: {agent.name};", text)
+    assert version(fleet, "hits") == first
+    assert "is in force" in fleet.elf(*restate, "--force")
 
 
 def test_a_change_needs_an_operators_signature(tmp_path: Path) -> None:
