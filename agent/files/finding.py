@@ -195,7 +195,7 @@ class Finder:
     def _left_behind(self, seen: Sequence[Seen]) -> set[int]:
         """The generations of known files in folders without a file that a pattern matches. The logs may have been copied to
         another folder, or the machine with them, and the patterns changed: then the copies continue them."""
-        folders = {os.path.dirname(one.path) for one in seen if one.wanted}
+        folders = _folders(seen)
         there = (file for file in self.known.files.values() if file.inode is not None)
         return {file.state.generation for file in there if os.path.dirname(file.path) not in folders}
 
@@ -205,13 +205,14 @@ class Finder:
         """Identify all unknown files: plain names first, since a rotated name may be a copy in progress of one of them.
 
         After a restart the oldest first: files younger than one that was read were logged while the agent was down, and are read
-        under any name.
+        under any name, in folders that a pattern still names.
         """
+        folders = _folders(seen)
         chains: set[str] = set()
         known = {file.inode for file in self.known.files.values()}
         for one in seen if self._resuming else sorted(seen, key=lambda one: one.rotated):
             if one.inode not in known and one.inode not in self._left_inodes:
-                if one.family in chains:
+                if one.family in chains and os.path.dirname(one.path) in folders:
                     self._also_wanted.add(one.inode)
                 one.wanted |= one.inode in self._also_wanted
                 self._resolve(one, now)
@@ -434,6 +435,11 @@ def _opened(path: str) -> Content:
     raise SourceError(
         "text in UTF-16 is not followed, only read whole (elf run without --follow); have it written as UTF-8"
     )
+
+
+def _folders(seen: Sequence[Seen]) -> set[str]:
+    """The folders in which a pattern matches a file."""
+    return {os.path.dirname(one.path) for one in seen if one.wanted}
 
 
 def _names(seen: Sequence[Seen]) -> dict[str, set[tuple[str, Inode]]]:

@@ -165,6 +165,11 @@ class Log:
         os.close(self.writer)
         self.writer = self._open()
 
+    def move(self, folder: Path) -> None:
+        """The server, which was stopped, logs there."""
+        self.folder, self.path = folder, folder / "access.log"
+        self.writer = self._open()
+
     def rotated(self, number: int) -> Path:
         return self.folder / f"access.log.{number}"
 

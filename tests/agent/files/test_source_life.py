@@ -19,7 +19,10 @@ class LifeOfALog(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.folder = Path(tempfile.mkdtemp())
+        self.above = Path(tempfile.mkdtemp())
+        self.moves = 0
+        self.folder = self.above / "0"
+        self.folder.mkdir()
         self.log = Log(self.folder)
         self.down = False
 
@@ -109,6 +112,24 @@ class LifeOfALog(RuleBasedStateMachine):
         self.reader.stop()
         self.down = True
 
+    @rule(is_kept=st.booleans())
+    def move_to_another_folder(self, is_kept: bool) -> None:
+        """The logs are copied to another disk while the agent is down, and its pattern changed. Less than 1 KiB is no evidence."""
+        self.up()
+        self.log.append(30)
+        self.read_all()
+        self.reader.stop()
+        self.log.end_line()
+        self.log.close()
+        self.moves += 1
+        former, self.folder = self.folder, self.above / str(self.moves)
+        shutil.copytree(former, self.folder)
+        if not is_kept:
+            shutil.rmtree(former)
+        self.log.move(self.folder)
+        self.reader.patterns = (str(self.folder / ("access.log*" if self.matches_rotated else "access.log")),)
+        self.down = True
+
     def up(self) -> None:
         if self.down:
             self.reader.resume()
@@ -127,7 +148,7 @@ class LifeOfALog(RuleBasedStateMachine):
             self.reader.settle()
             self.reader.close()
         self.log.close()
-        shutil.rmtree(self.folder)
+        shutil.rmtree(self.above)
         if hasattr(self, "reader"):
             assert sorted(self.reader.lines) == self.log.written, self.reader.notices
             assert self.reader.source.lost_bytes == 0
