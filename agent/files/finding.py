@@ -102,7 +102,7 @@ class Finder:
         for file in list(self.known.files.values()):
             self._locate(file, here, now)
         self._locate_on_new_device(seen, now)
-        self._left = self._left_behind(seen) if self._resuming else set()
+        self._left = self._left_behind() if self._resuming else set()
         self._resolve_unknown(seen, now)
         if any(file.is_lost for file in self.known.files.values()):
             # One of them was emptied just now: its inode counts as an unknown file from then on.
@@ -192,12 +192,13 @@ class Finder:
             if file is not None and one.inode not in taken and self._is_same(file, one):
                 self._place(file, one, now)
 
-    def _left_behind(self, seen: Sequence[Seen]) -> set[int]:
-        """The generations of known files in folders without a file that a pattern matches. The logs may have been copied to
+    def _left_behind(self) -> set[int]:
+        """The generations of known files in folders that no pattern names. The logs may have been copied to
         another folder, or the machine with them, and the patterns changed: then the copies continue them."""
-        folders = _folders(seen)
         there = (file for file in self.known.files.values() if file.inode is not None)
-        return {file.state.generation for file in there if os.path.dirname(file.path) not in folders}
+        return {
+            file.state.generation for file in there if not self._listing.names(os.path.dirname(file.path))
+        }
 
     # Unknown files.
 
@@ -205,14 +206,13 @@ class Finder:
         """Identify all unknown files: plain names first, since a rotated name may be a copy in progress of one of them.
 
         After a restart the oldest first: files younger than one that was read were logged while the agent was down, and are read
-        under any name, in folders that a pattern still names.
+        under any name.
         """
-        folders = _folders(seen)
         chains: set[str] = set()
         known = {file.inode for file in self.known.files.values()}
         for one in seen if self._resuming else sorted(seen, key=lambda one: one.rotated):
             if one.inode not in known and one.inode not in self._left_inodes:
-                if one.family in chains and os.path.dirname(one.path) in folders:
+                if one.family in chains:
                     self._also_wanted.add(one.inode)
                 one.wanted |= one.inode in self._also_wanted
                 self._resolve(one, now)
@@ -238,6 +238,8 @@ class Finder:
         """Identify a file with an unknown inode: one that was read elsewhere, a copy in progress, or a new one."""
         if one.status.st_size == 0 and one.rotated:
             return  # perhaps a copy that has just begun
+        if not self._listing.names(os.path.dirname(one.path)):
+            return  # of a folder that only known files have led to
         if not (
             one.wanted
             or self._resuming
@@ -435,11 +437,6 @@ def _opened(path: str) -> Content:
     raise SourceError(
         "text in UTF-16 is not followed, only read whole (elf run without --follow); have it written as UTF-8"
     )
-
-
-def _folders(seen: Sequence[Seen]) -> set[str]:
-    """The folders in which a pattern matches a file."""
-    return {os.path.dirname(one.path) for one in seen if one.wanted}
 
 
 def _names(seen: Sequence[Seen]) -> dict[str, set[tuple[str, Inode]]]:

@@ -98,6 +98,7 @@ class Listing:
         """Whether patterns match folders, so that files may appear in folders that are not watched."""
         self.folders: set[str] = set()
         """The folders that the last `look` listed: to be watched."""
+        self._linked: set[str] = set()  # folders of files to which links lead that a pattern matches
         self._notice = notice
         self._missing: set[str] = set()
         self._aliases: set[tuple[str, str]] = set()
@@ -111,7 +112,8 @@ class Listing:
         links: set[str] = set()
         for pattern in self.patterns:
             self._match(pattern, paths, links)
-        self.folders |= {os.path.dirname(os.path.realpath(link)) for link in links}
+        self._linked = {os.path.dirname(os.path.realpath(link)) for link in links}
+        self.folders |= self._linked
         families = {names.family(path) for path in [*paths, *known]}
         for folder in self.folders:
             for entry in _files_in(folder):
@@ -125,6 +127,13 @@ class Listing:
         for path in sorted(paths, key=lambda path: (not paths[path], path in links, path)):
             self._stat(path, paths[path], path in links, found)
         return sorted(found.values(), key=lambda one: (one.status.st_mtime_ns, names.age(one.path)))
+
+    def names(self, folder: str) -> bool:
+        """Whether a pattern may match files in that folder, whether or not one does now."""
+        named = [os.path.dirname(pattern) for pattern in self.patterns]
+        if folder in named or folder in self._linked:
+            return True
+        return any(fnmatch.fnmatchcase(folder, each.replace("/**", "*")) for each in named)
 
     def _match(self, pattern: str, paths: dict[str, bool], links: set[str]) -> None:
         """Add the files of a pattern to `paths` (symbolic links also to `links`), and their folders to `folders`."""

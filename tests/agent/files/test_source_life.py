@@ -114,7 +114,7 @@ class LifeOfALog(RuleBasedStateMachine):
 
     @rule(is_kept=st.booleans())
     def move_to_another_folder(self, is_kept: bool) -> None:
-        """The logs are copied to another disk while the agent is down, and its pattern changed. Less than 1 KiB is no evidence."""
+        """The logs are copied while the agent is down, and its pattern is changed. Less than 1 KiB is no evidence."""
         self.up()
         self.log.append(30)
         self.read_all()
