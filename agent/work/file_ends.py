@@ -72,6 +72,8 @@ class FileEnds:
             flags = 0 if given is not None else FIRST
             if slot[1] == LOST_STATE:
                 reading.spans[slot] = offset, offset, flags | GAP | CLOSED
+            elif self._files.has_no_such_part(slot[1], offset):
+                reading.spans[slot] = offset, offset, flags | CLOSED
             elif self._losses.is_given_up(slot[1]):
                 self._losses.gone(slot[1], offset, None)
                 reading.spans[slot] = offset, offset, flags | GAP | CLOSED

@@ -13,7 +13,7 @@ from elf.agent.files.listing import Listing, Seen
 from elf.agent.files.source import Source
 from elf.agent.work import source_bounds as bounds
 from elf.agent.work.feed import FUTURE_US
-from elf.agent.work.file_notes import FileNote, Notes, first_line
+from elf.agent.work.file_notes import FileNote, Notes, first_line, identity_of
 from elf.agent.work.reading import LOST_STATE
 from elf.agent.work.rediscovery import Moved, Rediscovery, present_end
 from elf.agent.work.rescan import Rescan, holds, open_known
@@ -76,6 +76,7 @@ class LogFiles:
         self._ends: dict[int, int] = {}  # by generation: no whole line follows that offset
         # Archives, by generation: the stamp, and since when.
         self._damaged: dict[int, tuple[Stamp, float]] = {}
+        self._has_lost_state = False
         self._grace_s = grace_s
         self.clock_us = self.scan_clock_us = 0
         self.now_s = self.save_s = 0.0
@@ -101,6 +102,7 @@ class LogFiles:
         if is_first:
             self.save_s = now_s
             if self.notes.source is None:
+                self._has_lost_state |= is_lost
                 firsts = [] if is_lost else self.notes.firsts
                 for generation, begin in self.source.begin_at(firsts).items():
                     self.notes.of(generation).begin = begin
@@ -165,6 +167,7 @@ class LogFiles:
     ) -> None:
         """Search, now and at each later scan, for files that a job's log knows and this agent does not. is_lost: the agent lost
         its notes, so identities that it has assigned since may be wrong."""
+        self._has_lost_state |= is_lost
         given = [slot for slot, at in positions.items() if slot[1] and not at.closed]
         if not (is_lost or any(slot[1] not in self.notes.by_identity for slot in (*given, *ends))):
             return
@@ -180,6 +183,15 @@ class LogFiles:
             except Moved:
                 continue
             break
+
+    def has_no_such_part(self, identity: int, offset: int) -> bool:
+        """Whether that is the part of a known file that begins at `offset`, with no line counted yet, and the file was never
+        that short here: another machine, with a copy of the state and the logs, began it. An agent that lost its state does not
+        know how short its files were. O(files)."""
+        return not self._has_lost_state and any(
+            note.fingerprint and identity_of(note.fingerprint, note.ordinal, offset) == identity
+            for note in self.notes.files.values()
+        )
 
     def gone_us(self) -> Micros:
         """The latest event time of lines that were read and cannot be read again, since their file is gone; 0 if none is, as far

@@ -15,6 +15,7 @@ from random import Random
 import pytest
 import zstandard
 
+from elf.agent.work.file_notes import identity_of
 from elf.srt.messages.messages import Position
 from tests.rigs.mesh_log_rig import GRACE_S, Job, Log, Server, check_exact, count, key_of, line_of, plan_of
 from tests.rigs.mesh_log_rig import counts_of as rig_counts_of
@@ -322,6 +323,28 @@ def test_a_deleted_log_is_named_with_what_to_do(tmp_path: Path) -> None:
         f"access: a log file of this source, counted up to byte {offset}, is missing from its folders: it was deleted, emptied"
     )
     assert all(len(job.gaps) == 1 for job in world.jobs)
+
+
+@pytest.mark.parametrize("state", ["kept", "lost"])
+def test_a_part_that_another_machine_with_copied_logs_began_lacks_nothing(tmp_path: Path, state: str) -> None:
+    """A copy of the log was shorter than what is counted of it. Without its state an agent cannot know that its own never was."""
+    world = killed(tmp_path)
+    (slot,) = (slot for slot, at in world.jobs[0].committed.items() if not at.closed)
+    offset = world.jobs[0].committed[slot].offset // 2
+    note, _ = world.log.source._files.notes.by_identity[slot[1]]
+    part = slot[0], identity_of(note.fingerprint, note.ordinal, offset), slot[2]
+    for job in world.jobs:
+        job.committed[part] = Position(offset)
+    world.restart(state)
+    for _ in range(3):
+        world.settle()
+    assert all(job.committed[part].closed for job in world.jobs)
+    if state == "kept":
+        world.check()
+        assert world.log.source.problems == ()
+    else:
+        assert all(len(job.gaps) == 1 for job in world.jobs)
+        assert "is missing from its folders" in world.log.source.problems[0]
 
 
 @pytest.mark.parametrize("ending", [".gz", ".zst", ".xz"])
