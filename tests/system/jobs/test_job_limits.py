@@ -135,3 +135,33 @@ def test_a_trial_that_passes_a_limit_ends_by_itself(fleet: Fleet, tmp_path: Path
         assert job(fleet, "hits")["failing"] == []
         roles = [member.roles for member in fleet.agents[1].ask(w.MeshStatus()).members]
     assert all(each and each["worker"] == 1 for each in roles)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("limit", "reason"),
+    [
+        ("bytes = '64B'", "sent up in a second, of 64 B"),
+        ("groups = 2", "more than 2 groups in one pane"),
+    ],
+)
+def test_an_agents_own_limit_holds_for_jobs_that_run(
+    fleet: Fleet, tmp_path: Path, limit: str, reason: str
+) -> None:
+    """The job fails at that agent alone; it goes on at the others."""
+    assert "was started" in start(fleet, tmp_path, "hits", "over = 'fail'")
+    agent = fleet.agents[fleet.beside(fleet.master("hits"))]
+    agent.stop()
+    with (agent.folder / "elf.toml").open("a") as file:
+        file.write(f"\n[limits]\n{limit}\n")
+    agent.start()
+    agent.wait_ready()
+    with fleet.traffic(400.0):
+        wait_until(lambda: job(fleet, "hits")["state"] == "failing", "it does not fail")
+        failing = job(fleet, "hits")["failing"]
+        found = windows(fleet, "hits", 2)
+    assert [each["agent"] for each in failing] == [agent.name]
+    assert reason in failing[0]["reason"]
+    truth = truth_of(fleet)
+    for start_text, rows in found.items():
+        assert all(row["hits"] <= truth[start_text][row["status"]][0] for row in rows)
