@@ -19,9 +19,9 @@ class Held:
         since = self._since[key] = min(now, self._since.get(key, now))
         return now - since < self._hold_us_max
 
-    def drop(self, key: WindowKey) -> None:
-        """The window is published, or does not wait."""
-        self._since.pop(key, None)
+    def drop(self, key: WindowKey) -> bool:
+        """The window is published, or does not wait. Returns whether it has waited."""
+        return self._since.pop(key, None) is not None
 
     def leave_out(self, is_past: Callable[[str, int], bool]) -> None:
         """Forget windows whose panes are dropped."""

@@ -71,6 +71,8 @@ class Publication:
         """Whether every durable sink has reported its ledger."""
         self._retire_wait_us = parameters.transfer_us_max
         """For how much longer windows that a sink may lack are not retired, while the log makes progress."""
+        self._late_wait_us = 0
+        """The same, for windows that a sink has not acknowledged, since one became final that had waited for workers."""
         self._emitted_at = -1  # the log's index at the last emission
         self._emitted_us: int | None = None
         self.is_unfinished = False
@@ -149,7 +151,8 @@ class Publication:
         version, start = key
         self._unsettled.final(key)
         self._opened.pop(key, None)
-        self.held.drop(key)
+        if self.held.drop(key):  # it may be older than what is kept, and sinks have just received it
+            self._late_wait_us = self._parameters.transfer_us_max
         self._rests.pop(key, None)
         self._at_rest.discard(key)
         whole = published.passed == published.expected
@@ -284,7 +287,9 @@ class Publication:
         since, self._emitted_us = self._emitted_us, now
         if self.state.index != self._emitted_at:
             passed_us = self._parameters.emit_us if since is None else max(now - since, 0)
-            self._retire_wait_us -= min(passed_us, self._parameters.transfer_us_max // 4)
+            passed_us = min(passed_us, self._parameters.transfer_us_max // 4)
+            self._retire_wait_us -= passed_us
+            self._late_wait_us -= passed_us
         self._emitted_at, self._unsettled.is_news = self.state.index, False
         self.contents.look()
         self.is_behind = False
@@ -513,8 +518,9 @@ class Publication:
     def retire_at(self, unsent_us: Micros = AFTER_ALL) -> Micros | None:
         """The time before which panes and positions may be dropped: the job's `keep` behind the last final window (behind all
         workers if there are no windows, or no lines in them), and before all windows that are not final. For windows that changed
-        since, for lines to be read again, and for windows that a sink has not acknowledged, it is up to `keep` earlier. Of which
-        settings: `retained_from`. unsent_us: the start of the oldest window that a sink has not acknowledged."""
+        since, for lines to be read again, and for windows that a sink has not acknowledged, it is up to `keep` earlier; for the
+        last also more, soon after one became final late. Of which settings: `retained_from`. unsent_us: the start of the oldest
+        window that a sink has not acknowledged."""
         done = max(self._settled_us, BEFORE_ALL if self._final_until is None else self._final_until)
         if not 0 <= done < AFTER_ALL >> 1:
             return None
@@ -529,6 +535,8 @@ class Publication:
         bounds += [start for _, start in self._pending]
         if self._retire_wait_us > 0:
             bounds += [start for _, start in self._forced] if self.has_ledgers else [BEFORE_ALL]
+        if self._late_wait_us > 0:
+            bounds.append(unsent_us)
         if self.state.positions.lane is not None:
             bounds.append(max(self.state.positions.lane.from_us, latest))
         return min(bounds)
