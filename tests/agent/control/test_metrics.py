@@ -44,7 +44,7 @@ def host() -> Any:
     counters = Counters(messages_in=7, bytes_out=99)
     counters.refused["id"] += 2
     source = SimpleNamespace(
-        lag_bytes=lambda: {'/var/log/a "b"\\c\n.log': 17},
+        lag_bytes={'/var/log/a "b"\\c\n.log': 17},
         totals=Totals(lines=10, parsed=10),
         counters=SimpleNamespace(front_bytes=1, again_bytes=2, gaps=0, beyond=1),
         unparsed=Unparsed("access"),
