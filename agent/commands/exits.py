@@ -90,7 +90,7 @@ def _usage(error: Any) -> int:
         return 2
     message = " ".join(error.format_message().split()).rstrip(".")
     if "unexpected extra argument" in message and _takes_config(context):
-        message += " (a configuration is given with --config)"
+        message += "; a configuration is given with --config"
     return _say(f"{message[:1].lower()}{message[1:]}; see {command} --help", error.exit_code)
 
 

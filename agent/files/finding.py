@@ -57,10 +57,9 @@ class Finder:
         self._new: list[Seen] = []
         self._denied: dict[Inode, int | None] = {}  # where to begin once it can be read; None: at its start
         self._claim: Callable[[Sequence[Seen]], set[Inode]] | None = None
-        self._left: set[int] = (
-            set()
-        )  # generations of files in folders that no pattern names any more, at the first look
-        self._left_inodes: set[Inode] = set()  # of those that are followed in another folder since
+        # Generations of files in folders that no pattern names any more, at the first look.
+        self._left: set[int] = set()
+        self._left_inodes: set[Inode] = set()  # where those were that are followed in another folder since
         self._listing = Listing(patterns, known.notice)
         self._looked_at = 0.0
 
@@ -193,12 +192,13 @@ class Finder:
                 self._place(file, one, now)
 
     def _left_behind(self) -> set[int]:
-        """The generations of known files in folders that no pattern names. The logs may have been copied to
-        another folder, or the machine with them, and the patterns changed: then the copies continue them."""
+        """The generations of known files in folders that no pattern names. The logs may have been copied to another folder, or
+        the machine with them, and the patterns changed: then the copies continue them."""
         there = (file for file in self.known.files.values() if file.inode is not None)
-        return {
-            file.state.generation for file in there if not self._listing.names(os.path.dirname(file.path))
-        }
+        return {file.state.generation for file in there if not self._is_named(file.path)}
+
+    def _is_named(self, path: str) -> bool:
+        return self._listing.is_named(os.path.dirname(path))
 
     # Unknown files.
 
@@ -206,12 +206,15 @@ class Finder:
         """Identify all unknown files: plain names first, since a rotated name may be a copy in progress of one of them.
 
         After a restart the oldest first: files younger than one that was read were logged while the agent was down, and are read
-        under any name.
+        under any name. Last those of folders that no pattern names: they may continue a known file, but none is new.
         """
         chains: set[str] = set()
+        others: list[Seen] = []
         known = {file.inode for file in self.known.files.values()}
         for one in seen if self._resuming else sorted(seen, key=lambda one: one.rotated):
-            if one.inode not in known and one.inode not in self._left_inodes:
+            if one.inode not in known and not self._is_named(one.path):
+                others.append(one)
+            elif one.inode not in known:
                 if one.family in chains:
                     self._also_wanted.add(one.inode)
                 one.wanted |= one.inode in self._also_wanted
@@ -219,6 +222,9 @@ class Finder:
                 known = {file.inode for file in self.known.files.values()}
             if self._resuming and (one.inode in known or one in self._new):
                 chains.add(one.family)
+        for one in others:
+            if one.inode not in self._left_inodes:
+                self._resolve(one, now)
         self._resolve_claimed(seen, now)
         self._resolve_new(seen, now)
 
@@ -238,8 +244,6 @@ class Finder:
         """Identify a file with an unknown inode: one that was read elsewhere, a copy in progress, or a new one."""
         if one.status.st_size == 0 and one.rotated:
             return  # perhaps a copy that has just begun
-        if not self._listing.names(os.path.dirname(one.path)):
-            return  # of a folder that only known files have led to
         if not (
             one.wanted
             or self._resuming

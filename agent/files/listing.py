@@ -128,7 +128,7 @@ class Listing:
             self._stat(path, paths[path], path in links, found)
         return sorted(found.values(), key=lambda one: (one.status.st_mtime_ns, names.age(one.path)))
 
-    def names(self, folder: str) -> bool:
+    def is_named(self, folder: str) -> bool:
         """Whether a pattern may match files in that folder, whether or not one does now."""
         named = [os.path.dirname(pattern) for pattern in self.patterns]
         if folder in named or folder in self._linked:

@@ -103,14 +103,11 @@ class MeshSource:
         self._block_bytes = min(block_bytes, max(cap // bounds.BLOCK_DIVISOR, line_max + 1))
         self._memory_max = cap // bounds.BUDGET_DIVISOR
         self._cut_bytes = min(cut_bytes, cap // bounds.CUT_DIVISOR)
-        self.nbytes = 0
-        """Memory held after the last read."""
         self._totals, self._unparsed, self._path = Totals(), Unparsed(name, format), ""
-        self.lag_bytes: dict[str, int] = {}
-        """See `Source.lag_bytes`: bytes that no job has read, as of the last read."""
-        self.gone_us: Micros = 0  # see `LogFiles`; as of the last read
+        # After the last read: memory held; bytes that no job has read, by path; see `LogFiles.gone_us` and `Source.inodes`.
+        self.nbytes, self.lag_bytes = 0, dict[str, int]()
+        self.gone_us: Micros = 0
         self.inodes: dict[str, tuple[int, int]] = {}
-        """See `Source.inodes`, at the last read."""
         self._pending_notices: list[str] = []
         self._notices: deque[str] = deque(maxlen=bounds.NOTICES_MAX)
         self._files = LogFiles(

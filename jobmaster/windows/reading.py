@@ -52,7 +52,7 @@ def digest_steps(rows: Sequence[tuple[Any, ...]], lines: Lines) -> Iterator[int 
             digest.update(_array_head(min(DIGEST_ROWS, len(rows) - count)))
         digest.update(memoryview(_encoder.encode(part))[len(_array_head(len(part))) :])
         count += len(part)
-        if len(part) == CHUNK_ROWS:
+        if count % DIGEST_ROWS == 0:
             yield None
     yield int.from_bytes(digest.digest())
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
-import msgspec
-
 from elf.agent.simulator.scenario.scenario import CALM_US, MS, SECOND, Bug, FailPoint, Scenario
+from tests.soak.faults import with_faults
 
 
 class Bugs:
@@ -42,7 +41,7 @@ class Bugs:
         if self.rng.random() < 0.55:
             return self.plain
         bugs = [self._bug() for _ in range(self.rng.choice((1, 1, 2, 3)))]
-        return _with(self.plain, *bugs)
+        return with_faults(self.plain, *bugs)
 
     def _bug(self) -> Bug:
         rng, trouble_us = self.rng, self.plain.trouble_us
@@ -75,9 +74,4 @@ def spoilt(plain: Scenario, share: float = 1 / 12) -> Scenario:
         host=rng.choice((-1, rng.randrange(plain.hosts))),
         once=rng.random() < 0.5,
     )
-    return _with(plain, bug)
-
-
-def _with(plain: Scenario, *bugs: Bug) -> Scenario:
-    in_order = sorted((*plain.faults, *bugs), key=lambda fault: fault.at_us)
-    return msgspec.structs.replace(plain, faults=tuple(in_order))
+    return with_faults(plain, bug)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
-import msgspec
-
 from elf.agent.simulator.scenario.scenario import CALM_US, MS, SECOND, AnyFault, Change, Scenario, Stop, Tune
+from tests.soak.faults import with_faults
 
 
 def busy(plain: Scenario, share: float = 1 / 3) -> Scenario:
@@ -24,8 +23,7 @@ def busy(plain: Scenario, share: float = 1 / 3) -> Scenario:
         at_us += rng.choice((50 * MS, 300 * MS, SECOND, SECOND, 2 * SECOND, 3 * SECOND))
     if rng.random() < 0.2:
         faults.append(Stop(at_us=plain.trouble_us, host=rng.randrange(plain.hosts), job=job))
-    in_order = sorted((*plain.faults, *faults), key=lambda fault: fault.at_us)
-    return msgspec.structs.replace(plain, faults=tuple(in_order))
+    return with_faults(plain, *faults)
 
 
 def _change(rng: Random, plain: Scenario, job: int, at_us: int) -> AnyFault:

@@ -4,7 +4,6 @@ Each kind of trouble draws from a generator of its own, so that adding a kind do
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from random import Random
 
 import msgspec
@@ -47,6 +46,7 @@ from elf.srt.messages.parameters import Parameters
 from tests.rigs.quick import QUICK
 from tests.soak.bugs import Bugs, spoilt
 from tests.soak.busy import busy
+from tests.soak.faults import in_order, with_faults
 from tests.soak.tuned import tuned
 from tests.soak.visited import visited
 
@@ -64,15 +64,6 @@ def random_scenario(seed: int) -> Scenario:
     plain = _Sides(_Rejected(_Beside(plain).scenario()).scenario()).scenario()
     plain = _stopped(_Operators(plain).scenario())
     return plain if seed < KEPT_BELOW else spoilt(busy(visited(tuned(plain))))
-
-
-def in_order(faults: Iterable[AnyFault]) -> tuple[AnyFault, ...]:
-    return tuple(sorted(faults, key=lambda fault: fault.at_us))
-
-
-def with_faults(plain: Scenario, *more: AnyFault) -> Scenario:
-    """That scenario with more faults."""
-    return msgspec.structs.replace(plain, faults=in_order((*plain.faults, *more)))
 
 
 class _Doubles:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
-import msgspec
-
 from elf.agent.simulator.scenario.scenario import CALM_US, KEEP_US, MS, SECOND, AnyFault, Scenario, Tune
+from tests.soak.faults import with_faults
 
 
 def tuned(plain: Scenario, share: float = 1 / 3) -> Scenario:
@@ -35,5 +34,4 @@ def tuned(plain: Scenario, share: float = 1 / 3) -> Scenario:
             )
         )
         at += rng.choice((0, 20 * MS, SECOND, 3 * SECOND))
-    in_order = sorted((*plain.faults, *faults), key=lambda fault: fault.at_us)
-    return msgspec.structs.replace(plain, faults=tuple(in_order))
+    return with_faults(plain, *faults)

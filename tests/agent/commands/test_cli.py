@@ -60,7 +60,7 @@ def test_a_configuration_without_its_option_is_answered_with_the_option(
     assert code == 2
     assert (
         err
-        == "elf: got unexpected extra argument(s) (x.toml) (a configuration is given with --config); see elf validate --help\n"
+        == "elf: got unexpected extra argument(s) (x.toml); a configuration is given with --config; see elf validate --help\n"
     )
 
 

@@ -393,3 +393,31 @@ def test_a_server_of_another_folder_with_other_lines_is_another_log(tmp_path: Pa
     assert reader.lines[:60] == log.written
     assert reader.lines[60:] == other.written
     reader.close()
+
+
+@pytest.mark.parametrize("is_down", [False, True])
+def test_the_log_behind_a_link_that_has_moved_on_is_finished_also_when_it_is_packed(
+    tmp_path: Path, is_down: bool
+) -> None:
+    """As with a folder a day: the link leads to the new day's file, and the old day's one is packed with lines not read yet."""
+    days = [tmp_path / name for name in ("monday", "tuesday")]
+    for day in days:
+        day.mkdir()
+    log, link = Log(days[0]), tmp_path / "current.log"
+    link.symlink_to(log.path)
+    log.append(60)
+    reader = read_all(link)
+    if is_down:
+        reader.stop()
+    log.append(60)
+    log.close()
+    log.move(days[1])
+    link.unlink()
+    link.symlink_to(log.path)
+    log.append(40)
+    compress(days[0] / "access.log")
+    if is_down:
+        reader.resume()
+    reader.settle()
+    assert sorted(reader.lines) == log.written
+    reader.close()

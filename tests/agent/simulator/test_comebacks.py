@@ -14,7 +14,8 @@ from elf.srt.messages.messages import Line, Micros, Schedule
 from tests.rigs.canaries import meshes
 from tests.rigs.canaries.check import check
 from tests.rigs.canaries.rules import Canary
-from tests.soak.drawn import random_scenario, with_faults
+from tests.soak.drawn import random_scenario
+from tests.soak.faults import with_faults
 
 
 def from_first_to_last(known: Schedule, version: str, start: Micros, end: Micros) -> tuple[Micros, Micros]:

@@ -23,7 +23,7 @@ WINDOW = 10 * SECOND
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two rows are large."""
     monkeypatch.setattr(contents, "STEP_BYTES", 1)
-    monkeypatch.setattr(reading, "CHUNK_ROWS", 2)
+    monkeypatch.setattr(reading, "DIGEST_ROWS", 2)
 
 
 def lines(start: int, count: int) -> list[LogLine]:

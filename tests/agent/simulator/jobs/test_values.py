@@ -17,7 +17,8 @@ from elf.jobmaster.log.schedule import plan_of
 from elf.jobmaster.master import contents
 from elf.jobmaster.plan.parameters import parameters, with_values
 from elf.jobmaster.plan.plan import Plan
-from tests.soak.drawn import random_scenario, with_faults
+from tests.soak.drawn import random_scenario
+from tests.soak.faults import with_faults
 
 SEEDS = (1, 3, 4, 7, 9, 14)
 """Small meshes: each mode, of one job or two, by one operator or by rivals, beside every kind of death, joins, twins and bugs."""
