@@ -212,6 +212,8 @@ class Finder:
         others: list[Seen] = []
         known = {file.inode for file in self.known.files.values()}
         for one in seen if self._resuming else sorted(seen, key=lambda one: one.rotated):
+            if one.inode in self._left_inodes:
+                continue
             if one.inode not in known and not self._is_named(one.path):
                 others.append(one)
             elif one.inode not in known:
@@ -223,8 +225,7 @@ class Finder:
             if self._resuming and (one.inode in known or one in self._new):
                 chains.add(one.family)
         for one in others:
-            if one.inode not in self._left_inodes:
-                self._resolve(one, now)
+            self._resolve(one, now)
         self._resolve_claimed(seen, now)
         self._resolve_new(seen, now)
 

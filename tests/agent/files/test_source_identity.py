@@ -379,6 +379,22 @@ def test_logs_in_another_folder_continue_under_another_pattern(
     reader.close()
 
 
+def test_a_link_to_a_log_that_was_continued_in_another_folder_counts_no_line_twice(tmp_path: Path) -> None:
+    (tmp_path / "old").mkdir()
+    log = Log(tmp_path / "old")
+    log.append(60)
+    reader = read_all(tmp_path / "old" / "access.log*")
+    reader.stop()
+    shutil.copytree(tmp_path / "old", tmp_path / "new")
+    reader.patterns = (str(tmp_path / "new" / "access.log*"),)
+    reader.resume()
+    reader.settle()
+    (tmp_path / "new" / "access.log.link").symlink_to(log.path)
+    reader.settle()
+    assert reader.lines == log.written
+    reader.close()
+
+
 def test_a_server_of_another_folder_with_other_lines_is_another_log(tmp_path: Path) -> None:
     (tmp_path / "old").mkdir()
     (tmp_path / "new").mkdir()
