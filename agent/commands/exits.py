@@ -70,7 +70,7 @@ def _exit_code(error: BaseException) -> int:
         except OSError:
             _drop_output()
         place = f"{error.filename}: " if error.filename else ""
-        return _say(f"{place}{error.strerror or error}", 1)
+        return _say(f"{place}{error.strerror or str(error) or type(error).__name__}", 1)
     if isinstance(error, MemoryError):
         return _say("out of memory; give --memory-max, to spill to disk instead", 1)
     kind = type(error).__name__

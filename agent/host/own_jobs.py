@@ -6,6 +6,7 @@ import asyncio
 import sys
 from asyncio.subprocess import PIPE
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,7 +44,8 @@ async def submit_own(config: Config, socket: Path, notices: Callable[[str], None
     try:
         told, error = await child.communicate(msgspec.msgpack.encode(order, enc_hook=str))
     except asyncio.CancelledError:
-        child.kill()
+        with suppress(ProcessLookupError):  # it has ended by itself
+            child.kill()
         raise
     said = [line.removeprefix("elf: ") for line in error.decode(errors="replace").splitlines()]
     if child.returncode == ConfigError.exit_code:

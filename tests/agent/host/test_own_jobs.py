@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from elf.agent.config.config import parse
+from elf.agent.host import own_jobs
 from elf.agent.host.host import Host
 from elf.errors import ConfigError
 from elf.jobmaster.compile.query import compile as compile_query
@@ -125,3 +128,35 @@ def test_a_job_that_cannot_run_ends_the_agent_and_none_is_started(
     assert expected in str(caught.value)
     assert "\n" not in str(caught.value)
     assert agent.host.node.directory.get("job", job_id("hits")) is None
+
+
+def test_an_agent_that_stops_as_the_submitting_process_ends_stops_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process has ended, and the agent stops before it has taken note of that."""
+    create, has_ended = asyncio.create_subprocess_exec, asyncio.Event()
+
+    async def created(*about: Any, **more: Any) -> asyncio.subprocess.Process:
+        child = await create(*about, **more)
+        communicate = child.communicate
+
+        async def communicate_late(data: bytes) -> tuple[bytes, bytes]:
+            said = await communicate(data)
+            has_ended.set()
+            await asyncio.Event().wait()
+            return said
+
+        monkeypatch.setattr(child, "communicate", communicate_late)
+        return child
+
+    async def stop() -> None:
+        config = parse(HEAD + job("hits"), tmp_path / "elf.toml", environ={})
+        submitting = asyncio.create_task(own_jobs.submit_own(config, tmp_path / "socket", print))
+        await has_ended.wait()
+        submitting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await submitting
+
+    monkeypatch.setattr(sys, "executable", "/bin/true")
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", created)
+    asyncio.run(asyncio.wait_for(stop(), WAIT_S))
