@@ -546,6 +546,9 @@ class MeshSource:
             and not reading.lane
             and self._parse_health.may_cover_rejects(reading.watermark_us, watermark_us)
         )
+        is_blind, newest = is_failing or lacks, reading.latest_us or 0
+        is_new = is_failing and reading.watermark_us > 0
+        unparsed = reading.take_unparsed((reading.watermark_us, watermark_us) if is_new else None)
         reading.watermark_us = watermark_us
         parts = reading.rows.cut()
         spans = reading.take_spans()
@@ -555,10 +558,8 @@ class MeshSource:
         untimed = 0 if reading.lane else reading.rows.untimed  # lines of a lane were counted before
         reading.rows.untimed = 0
         ends_unread = caught_up and self._parse_health.is_failing
-        is_blind, newest = is_failing or lacks, reading.latest_us or 0
-        return Cut(
-            *about, spans, watermark_us, parts, caught_up, gaps, is_blind, untimed, ends_unread, newest
-        )
+        ends = ends_unread, newest, unparsed
+        return Cut(*about, spans, watermark_us, parts, caught_up, gaps, is_blind, untimed, *ends)
 
     def _withhold_lost(self, read: Read, reading: Reading, watermark_us: Micros) -> Micros:
         """The watermark that may be promised: it stays until one gap in the job's log covers all lost lines. Until then it has an

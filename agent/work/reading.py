@@ -9,11 +9,12 @@ import msgspec
 from elf.agent.files.blocks import Block
 from elf.agent.formats.batch import Batch
 from elf.agent.work.file_notes import FileNote
-from elf.agent.work.job_rows import Before, JobRows, Unread
+from elf.agent.work.job_rows import NEVER_US, Before, JobRows, Unread
 from elf.jobmaster.log.schedule import AFTER_ALL
+from elf.srt.messages.bundles import hull
 from elf.srt.messages.effects import Read
 from elf.srt.messages.ids import NodeId
-from elf.srt.messages.messages import CLOSED, FIRST, GAP, Micros, Position, Schedule, Slot, Span
+from elf.srt.messages.messages import CLOSED, FIRST, GAP, Micros, Period, Position, Schedule, Slot, Span
 
 UNREAD_MAX = 64
 """Periods without parsed lines, at most. Each delays a promise by one cut; if there are more, the two oldest are merged."""
@@ -59,7 +60,8 @@ class Reading:
         self.watermark_us: Micros = 0
         self._unread = Unread()
         # Periods with whole panes of which no line was parsed.
-        self._unparsed: list[tuple[Micros, Micros]] = []
+        self._unparsed: list[Period] = []
+        self._new_unparsed: Period | None = None
         self.read_s = 0.0
         self.error: Exception | None = None
         """The failure after which the rows are invalid."""
@@ -144,7 +146,11 @@ class Reading:
             self.latest_us = latest if self.latest_us is None else max(self.latest_us, latest)
 
     def _note_unparsed(self, from_us: Micros, until_us: Micros) -> None:
-        if not self.lane and self.rows.has_whole_pane(from_us, until_us):
+        if not self.rows.has_whole_pane(from_us, until_us):
+            return
+        if from_us > NEVER_US:  # else the job's log may know lines of other files before that
+            self._new_unparsed = hull(self._new_unparsed, (from_us, until_us))
+        if not self.lane:
             self._unparsed.append((from_us, until_us))
             if len(self._unparsed) > UNREAD_MAX:
                 (from_us, _), (_, until_us) = self._unparsed[:2]
@@ -162,6 +168,11 @@ class Reading:
             else:
                 return min(watermark_us, until_us), watermark_us > self.watermark_us
         return watermark_us, False
+
+    def take_unparsed(self, promise: Period | None) -> Period | None:
+        """The time since the last cut of which no line could be parsed. promise: one more such period; None: no other."""
+        found, self._new_unparsed = hull(self._new_unparsed, promise), None
+        return found
 
     def close(self, place: Place, flags: int) -> None:
         """Close this part of a file: it has no more lines."""

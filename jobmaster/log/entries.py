@@ -10,7 +10,18 @@ import msgspec
 from elf.jobmaster.alerts.book import Judgement
 from elf.jobmaster.log.job_log import Majority
 from elf.srt.messages.ids import NodeId
-from elf.srt.messages.messages import NO_WATERMARK, Ballot, Count, Line, Maker, Micros, Schedule, Slot, Span
+from elf.srt.messages.messages import (
+    NO_WATERMARK,
+    Ballot,
+    Count,
+    Line,
+    Maker,
+    Micros,
+    Period,
+    Schedule,
+    Slot,
+    Span,
+)
 from elf.srt.messages.partial import Part
 from elf.srt.messages.sizes import CONTRIBUTION_BYTES, ID_BYTES
 
@@ -62,8 +73,8 @@ class Proven(Entry, frozen=True, array_like=True, tag="proven"):
 class Accept(Entry, frozen=True, array_like=True, tag="accept"):
     """A bundle whose contributions begin at the committed positions: rows are merged and positions advance, atomically.
 
-    promises: whether its watermarks count. since_us: its workers left out the lines before that time. untimed, newest: see
-    `Bundle`.
+    promises: whether its watermarks count. since_us: its workers left out the lines before that time. untimed, newest,
+    unparsed: see `Bundle`.
     """
 
     schedule: int
@@ -75,6 +86,7 @@ class Accept(Entry, frozen=True, array_like=True, tag="accept"):
     since_us: Micros = 0
     untimed: dict[NodeId, int] = {}
     newest: Micros = NO_WATERMARK
+    unparsed: dict[NodeId, Period] = {}
 
     @property
     def nbytes(self) -> int:

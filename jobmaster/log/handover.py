@@ -50,7 +50,7 @@ import msgspec
 
 from elf.jobmaster.log.entries import Accept
 from elf.jobmaster.log.positions import Positions
-from elf.srt.messages.bundles import joined_span, summed
+from elf.srt.messages.bundles import joined_span, spanned, summed
 from elf.srt.messages.effects import Effect, Notice
 from elf.srt.messages.ids import JobId, NodeId
 from elf.srt.messages.messages import GAP, Bundle, BundleId, Commit, Resend, Slot, Span, Split
@@ -243,8 +243,9 @@ class _Group:
         since_us = max(run.entry.since_us for run in self._runs)
         untimed = summed(run.entry.untimed for run in self._runs)
         newest = max(run.entry.newest for run in self._runs)
+        unparsed = spanned(run.entry.unparsed for run in self._runs)
         about = last.schedule, self._spans, last.watermark, lagging, parts, False, since_us, untimed, newest
-        entry = Accept(*about)
+        entry = Accept(*about, unparsed)
         return Run(entry, entry.nbytes, fixed=False)
 
 
@@ -310,6 +311,7 @@ class Offering:
             again=True,
             since_us=entry.since_us,
             untimed=entry.untimed,
+            unparsed=entry.unparsed,
         )
         self._sent[id] = bundle, entry.nbytes
         self._sent_bytes += entry.nbytes

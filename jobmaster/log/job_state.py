@@ -322,6 +322,9 @@ class JobState:
         marks, low, lagging = self.watermarks, entry.watermark, entry.lagging
         if entry.promises and self.front_us < low < NO_WATERMARK:
             self.front_us = low
+        for worker, (from_us, until_us) in entry.unparsed.items():
+            if until_us > self.positions.reread_us:
+                self._note_gap(worker, from_us, until_us)
         for slot, span in entry.contributions.items():
             if span[2] & GAP:
                 self._note_lost(slot, span, lagging.get(slot[0], low))

@@ -138,7 +138,8 @@ class Intake:
         if rows and not any(end > start for start, end, _ in bundle.contributions.values()):
             self._report_unsound(child, "rows, but no lines of any log file")
             return False
-        if not bundle.lagging.keys() | bundle.untimed.keys() <= {slot[0] for slot in bundle.contributions}:
+        named = bundle.lagging.keys() | bundle.untimed.keys() | bundle.unparsed.keys()
+        if not named <= {slot[0] for slot in bundle.contributions}:
             self._report_unsound(child, "watermarks or counts of workers of which it has no lines")
             return False
         return True
@@ -195,6 +196,7 @@ class Intake:
             bundle.since_us,
             bundle.untimed,
             bundle.newest,
+            bundle.unparsed,
         )
         self.log.propose(entry, bundle_bytes(bundle))
         self.log.when_committed(self._commit, child, bundle.id)

@@ -23,6 +23,7 @@ from elf.srt.messages.messages import (
     BundleId,
     Elsewhere,
     Micros,
+    Period,
     Position,
     Slot,
     Span,
@@ -58,6 +59,7 @@ class OpenBundle:
         "_parts",
         "_schedule",
         "_since_us",
+        "_unparsed",
         "_untimed",
         "_watermark",
         "feeders",
@@ -84,6 +86,7 @@ class OpenBundle:
         self._since_us = 0
         self._newest: Micros = 0
         self._untimed: dict[NodeId, int] = {}
+        self._unparsed: dict[NodeId, Period] = {}
         self._elsewhere: Elsewhere = ()
         self._added = 0  # bytes since rows were last merged
 
@@ -128,6 +131,8 @@ class OpenBundle:
         self._newest = max(self._newest, bundle.newest)
         if bundle.untimed:
             self._untimed = summed((self._untimed, bundle.untimed))
+        if bundle.unparsed:
+            self._unparsed = spanned((self._unparsed, bundle.unparsed))
         if bundle.elsewhere:
             self._elsewhere = promised((*self._elsewhere, *bundle.elsewhere))
         self.feeders.append(Feeder(child, bundle.id, bundle.contributions))
@@ -172,6 +177,7 @@ class OpenBundle:
             untimed=self._untimed,
             elsewhere=self._elsewhere,
             newest=self._newest,
+            unparsed=self._unparsed,
         )
 
     def check(self) -> None:
@@ -191,6 +197,22 @@ def summed(counts: Iterable[Mapping[NodeId, int]]) -> dict[NodeId, int]:
         for worker, count in each.items():
             total[worker] = total.get(worker, 0) + count
     return total
+
+
+def hull(one: Period | None, other: Period | None) -> Period | None:
+    """The shortest period that contains both. None: empty."""
+    if one is None or other is None:
+        return one or other
+    return min(one[0], other[0]), max(one[1], other[1])
+
+
+def spanned(tables: Iterable[Mapping[NodeId, Period]]) -> dict[NodeId, Period]:
+    """For each worker the shortest period that contains all of its periods."""
+    whole: dict[NodeId, Period] = {}
+    for each in tables:
+        for worker, period in each.items():
+            whole[worker] = hull(whole.get(worker), period) or period
+    return whole
 
 
 def promised(marks: Iterable[tuple[Ballot, Micros]]) -> Elsewhere:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from elf.srt.messages.ids import JobId
-from elf.srt.messages.messages import NO_WATERMARK, Micros, Slot, Span
+from elf.srt.messages.messages import NO_WATERMARK, Micros, Period, Slot, Span
 from elf.srt.messages.partial import Part
 
 
@@ -17,7 +17,7 @@ class Cut(msgspec.Struct, frozen=True, gc=False):
     reached. gaps: files that were shorter than their position, or gone: lines are lost. is_blind: lines came since the last
     watermark, but none could be parsed, so their windows are unknown. untimed: lines that were rejected before any line of their
     file could be parsed: they are in no window. ends_unread: none of the last lines before these ends could be parsed.
-    newest: no line of the spans is later.
+    newest: no line of the spans is later. unparsed: lines of these spans were rejected, and none of that time could be parsed.
     """
 
     job: JobId
@@ -32,3 +32,4 @@ class Cut(msgspec.Struct, frozen=True, gc=False):
     untimed: int = 0
     ends_unread: bool = False
     newest: Micros = NO_WATERMARK
+    unparsed: Period | None = None

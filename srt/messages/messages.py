@@ -52,6 +52,8 @@ Slot = tuple[NodeId, Digest, Count]
 have the number of their CONTROL. File 0 represents a source that has no file: its offset is always 0."""
 Span = tuple[Count, Count, Annotated[int, Meta(ge=0, le=7)]]
 """(from, to, flags): the bytes of a file that a contribution covers."""
+Period = tuple[Micros, Micros]
+"""(from, until), event times."""
 NO_WATERMARK: Micros = (1 << 63) - 1
 """Watermark of a bundle whose workers are all listed in `lagging`."""
 FIRST = 1
@@ -338,7 +340,9 @@ class Bundle(Message, frozen=True, array_like=True):
     watermarks promise nothing to another master, which may lack files that this one had committed to their ends. since_us:
     earlier lines are left out (the highest of its workers'); a master that retains more cannot accept it. untimed: rejected
     lines in no window, by worker, counted beside the windows. elsewhere: watermarks that its workers promised to other masters,
-    until this one has committed a bundle that was cut for it. newest: no line is later; NO_WATERMARK: unknown.
+    until this one has committed a bundle that was cut for it. newest: no line is later; NO_WATERMARK: unknown. unparsed: for each
+    worker that could parse no line of some time, that time. It comes with the lines that were rejected, so no log has these
+    lines without it; GAP alone, which masters of earlier versions know, comes with the watermark.
     """
 
     job: JobId
@@ -354,6 +358,7 @@ class Bundle(Message, frozen=True, array_like=True):
     untimed: dict[NodeId, Count] = {}
     elsewhere: Elsewhere = ()
     newest: Micros = NO_WATERMARK
+    unparsed: dict[NodeId, Period] = {}
 
 
 class Commit(Message, frozen=True, array_like=True, gc=False):

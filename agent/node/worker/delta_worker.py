@@ -360,10 +360,9 @@ class DeltaWorker:
         covered = self._places.covered(cut.spans)
         if not lane:
             self._mark_gap(cut, covered, now)
+            self._promises.note(self._ballot, self._watermark)
         has_gap = any(span[2] & m.GAP for span in covered.values())
         lagging = has_gap or now - self._watermark > self._p.lagging_us
-        if not lane:
-            self._promises.note(self._ballot, self._watermark)
         bundle = m.Bundle(
             self._job,
             (self._me, self._incarnation, self._count),
@@ -377,6 +376,7 @@ class DeltaWorker:
             untimed={self._me: cut.untimed} if cut.untimed else {},
             elsewhere=() if self._proven == self._ballot else self._promises.to_others(self._ballot),
             newest=cut.newest,
+            unparsed={self._me: cut.unparsed} if cut.unparsed else {},
         )
         if not self._kept:
             self._heard_at = now

@@ -288,7 +288,9 @@ class Oracle:
                 raise Violation(f"{_name(put)}: {key} has {hits} lines, {most[0]} were written by then")
         rejected = self._unread.counted(*put.covers, now_us)
         if put.lines[2] > rejected and self._unread.numbers:
-            rejected += self._unread.from_before(put.covers[0], now_us, self._retained_us(put.job))
+            # Lines of an agent that was away count here if their own window is past retention when they are read.
+            past_us = min(put.covers[0], now_us - self._retained_us(put.job))
+            rejected += self._unread.counted(1, past_us, now_us)
         if put.lines[2] > rejected:
             raise Violation(
                 f"{_name(put)}: {put.lines[2]} lines are counted as rejected, {rejected} were written by then"
@@ -503,7 +505,7 @@ class Oracle:
             return ""
         retained_us = self._retained_us(put.job)
         least = rejected - self._unread.may_be_late(*put.covers, retained_us)
-        if least <= put.lines[2] <= rejected + self._unread.from_before(put.covers[0], ALWAYS, retained_us):
+        if least <= put.lines[2] <= rejected + self._unread.from_before(put.covers[0], retained_us):
             return ""
         return (
             f"{_name(put)}: in the end {put.lines[2]} lines are counted as rejected, the logs have {rejected}"

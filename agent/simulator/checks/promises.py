@@ -8,9 +8,10 @@
 final before a new log began has all agents |
 | a replica | FINAL with agents missing | more than half of the roster have reported in the log under that ballot, before it |
 | a replica | `Append` with a committed index | every present replica has acknowledged that index |
-| a master | `Held`, a replica's acknowledgement | the replica holds the log up to there |
+| a master | `Held`, an acknowledgement of a replica that still runs | the replica holds the log up to there |
 | any node | a promised ballot | is never forgotten, unless the disk is lost |
-| any node | a higher ballot of a job | at most `BALLOTS_MAX` in `BALLOTS_US`: each takeover raises it once |
+| any node | a higher ballot of a job | at most `BALLOTS_MAX` in `BALLOTS_US`: each takeover raises it once, and so does each try
+of a node at which the job fails, which are not counted |
 
 Most violations of these rules would repair themselves, since the access logs can be read again, and a window in a sink that no
 log contains would be found only by chance. So each message is checked.
@@ -38,6 +39,7 @@ from elf.jobmaster.log.entries import (
 from elf.jobmaster.log.positions import Place
 from elf.jobmaster.log.schedule import AFTER_ALL, number_of, speaks_for
 from elf.jobmaster.master.master import Master
+from elf.srt.link.link import HANG_UPS_MAX
 from elf.srt.messages.ids import JobId, NodeId, short
 from elf.srt.messages.messages import (
     CLOSED,
@@ -127,6 +129,8 @@ class Promises:
             if source in self._world.twinned or (who is not None and who.id in self._world.twinned):
                 return
             if type(message) is Frame:
+                if type(message.message) is Held and self._is_of_earlier_life(source, message):
+                    return
                 message = message.message
             check = _CHECKS.get(type(message))
             if check is not None and who is not None:
@@ -139,6 +143,11 @@ class Promises:
         elif who is not None and (what == "restore" or (what == "crash" and about)):
             for promised in [key for key in self._promised if key[0] == who.id]:
                 del self._promised[promised]
+
+    def _is_of_earlier_life(self, source: NodeId, frame: Frame) -> bool:
+        """Whether a process sent it that has ended: the one that runs now may have another disk, and its log is another one."""
+        actor = self._world.actors.get(source)
+        return actor is not None and frame.session[0] // HANG_UPS_MAX != actor.life
 
     def _seat(self, node: NodeId, job: JobId) -> JobSeat | None:
         actor = self._world.actors.get(node) if node not in self._world.twinned else None
@@ -285,17 +294,22 @@ class Promises:
     def _remembered(
         self, who: Actor, source: NodeId, message: Append | Fetch | Install | StateRequest
     ) -> None:
-        self._note_raised(message.job, message.ballot[0])
+        self._note_raised(message.job, message.ballot)
         seat, promised = self._seat(who.id, message.job), self._promised.get((who.id, message.job))
         if seat is not None and promised is not None and seat.succession.highest < promised:
             raise Violation(
                 f"{who.name} has forgotten its promise of ballot {promised[0]}.{short(promised[1])}"
             )
 
-    def _note_raised(self, job: JobId, epoch: int) -> None:
+    def _note_raised(self, job: JobId, ballot: Ballot) -> None:
+        """Note a higher ballot, unless its node takes the job up again after a failure of its seat: each change of the job ends
+        the pause between two tries."""
+        epoch, actor = ballot[0], self._world.actors.get(node_of(ballot))
         if epoch <= self._epochs.get(job, 0):
             return
         self._epochs[job], now_us = epoch, self._world.now_us
+        if actor is not None and actor.node is not None and job in actor.node.vacancies:
+            return
         raised = self._raised.setdefault(job, deque(maxlen=BALLOTS_MAX))
         raised.append(now_us)
         if len(raised) == BALLOTS_MAX and now_us - raised[0] < BALLOTS_US:

@@ -56,13 +56,13 @@ class Unread:
         at = (self._counted >= low) & (self._counted < high) & (self._written <= now_us)
         return int(np.count_nonzero(at))
 
-    def from_before(self, low: Micros, now_us: int, retained_us: Micros) -> int:
+    def from_before(self, low: Micros, retained_us: Micros) -> int:
         """Lines before `low` whose own window may have been past retention: the window from `low` on may count them."""
-        return self.may_be_late(1, low, retained_us, now_us)
+        return self.may_be_late(1, low, retained_us)
 
-    def may_be_late(self, low: Micros, high: Micros, retained_us: Micros, now_us: int = ALWAYS) -> int:
+    def may_be_late(self, low: Micros, high: Micros, retained_us: Micros) -> int:
         """Lines that are counted in [low, high), unless that is past retention when they are read."""
-        at = (self._counted >= low) & (self._counted < high) & (self._written <= now_us)
+        at = (self._counted >= low) & (self._counted < high)
         return int(np.count_nonzero(at & (self._written > self._counted + retained_us)))
 
     def blind(self, low: Micros, high: Micros) -> list[int]:

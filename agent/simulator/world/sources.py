@@ -10,6 +10,7 @@ disk), so it can report lost lines, except in files that it has never seen, or w
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce
 from hashlib import blake2b
 from typing import Literal
 
@@ -20,10 +21,11 @@ from numpy.typing import NDArray
 
 from elf.agent.simulator.world.rows import RowMaker
 from elf.jobmaster.log.schedule import AFTER_ALL
+from elf.srt.messages.bundles import hull
 from elf.srt.messages.effects import Read
 from elf.srt.messages.events import Cut
 from elf.srt.messages.ids import JobId, NodeId
-from elf.srt.messages.messages import CLOSED, FIRST, GAP, Line, Position, Schedule, Slot, Span
+from elf.srt.messages.messages import CLOSED, FIRST, GAP, Line, Period, Position, Schedule, Slot, Span
 from elf.srt.messages.partial import Part
 
 LINE_BYTES = 100
@@ -238,7 +240,7 @@ class VirtualSource:
         if held_us is not None:
             caught_up, taken.watermark_us = False, min(taken.watermark_us, held_us)
         panes = [rows(line).pane_us for line in schedule] if self._has_rejects else []
-        watermark, is_blind = self._promise(read, taken, (now_us, clock_us), caught_up, panes)
+        watermark, is_blind, unparsed = self._promise(read, taken, (now_us, clock_us), caught_up, panes)
         self._note(read, spans, watermark)
         return Cut(
             read.job,
@@ -253,6 +255,7 @@ class VirtualSource:
             0 if read.lane else taken.untimed,
             self._unread_since(now_us, clock_us) is not None,
             max((int(event.max()) for event, *_ in taken.lines), default=0),
+            unparsed,
         )
 
     def next_line_us(self, read: Read, now_us: int) -> int:
@@ -281,21 +284,24 @@ class VirtualSource:
 
     def _promise(
         self, read: Read, taken: _Taken, clocks: tuple[int, int], caught_up: bool, panes: Sequence[int]
-    ) -> tuple[int, bool]:
-        """The watermark, and whether it passes a gap: windows up to it lack rejected lines."""
+    ) -> tuple[int, bool, Period | None]:
+        """The watermark, whether it passes a gap (windows up to it lack rejected lines), and the time of which no line could be
+        parsed."""
         now_us, clock_us = clocks
         watermark = taken.watermark_us
         if read.lane:
-            return watermark, False
+            return watermark, False, _Reading(0, read.since_us, {}).take(taken, panes)
         reading = self._reading(read) if self._has_rejects else _Reading(0, 0, {})
-        reading.take(taken, panes)
+        unparsed = reading.take(taken, panes)
         before, unread_us = reading.watermark_us, self._unread_since(now_us, clock_us)
         is_first = unread_us is not None and before < watermark
         if caught_up and taken.is_quiet and not is_first:
             watermark = max(watermark, clock_us - IDLE_GRACE_US)
         watermark, lacks = reading.promise(watermark)
         is_blind = caught_up and unread_us is not None and before < watermark and before <= unread_us
-        return watermark, is_blind or lacks
+        if is_blind and before:
+            unparsed = hull(unparsed, (before, watermark))
+        return watermark, is_blind or lacks, unparsed
 
     def _reading(self, read: Read) -> _Reading:
         """The job's reading if the `Read` continues it, else a new one."""
@@ -442,10 +448,12 @@ class _Reading(msgspec.Struct):
     highest_us: int = 0
     unread: int = -1
 
-    def take(self, taken: _Taken, panes: Sequence[int]) -> None:
-        """Record stretches of time in which whole panes have no parsed line although `UNREAD_MIN` lines or more were written."""
+    def take(self, taken: _Taken, panes: Sequence[int]) -> Period | None:
+        """Record stretches of time in which whole panes have no parsed line although `UNREAD_MIN` lines or more were written.
+        Returns the time of the new ones."""
         if not panes:
-            return
+            return None
+        known = len(self.lacks)
         if self.unread < 0:
             self.unread, self.highest_us = taken.before
         for event, _, _, rejected in taken.lines:
@@ -457,6 +465,7 @@ class _Reading(msgspec.Struct):
                     self.unread += 1
                 elif at_us > self.highest_us:
                     self._rise(at_us, panes)
+        return reduce(hull, (each for each in self.lacks[known:] if each[0]), None)
 
     def _rise(self, at_us: int, panes: Sequence[int]) -> None:
         is_lack = any(at_us // pane - self.highest_us // pane > 1 for pane in panes if pane)

@@ -104,6 +104,7 @@ def test_times_of_which_no_line_can_be_read_are_a_gap_though_later_lines_can_be(
     try:
         job = Job(log, (line_of(plan_of(), 1, 0),))
         told: list[tuple[int, int, bool]] = []
+        unparsed: list[tuple[int, int] | None] = []
 
         def step(seconds: int, rejected: int, good: int) -> None:
             """So many lines of each, `seconds` later; then the promise before, the one now, and whether that is a gap."""
@@ -116,6 +117,7 @@ def test_times_of_which_no_line_can_be_read_are_a_gap_though_later_lines_can_be(
             cut = job.read()
             job.commit()
             told.append((before, cut.watermark_us, cut.is_blind))
+            unparsed.append(cut.unparsed)
 
         step(1, 0, 1)
         read_us = told[0][1]
@@ -125,6 +127,7 @@ def test_times_of_which_no_line_can_be_read_are_a_gap_though_later_lines_can_be(
         step(1, 0, 1)
         until_us = read_us + (3 * PANE_S + 1) * SECOND
         assert told[-1] == (read_us, until_us, True)
+        assert unparsed == [None] * 4 + [(read_us, until_us)]
         step(3 * PANE_S, 9, 1)  # so few may be anything
         step(3 * PANE_S, 0, 1)  # nobody has logged a line meanwhile
         step(1, 30, 1)  # no whole pane
@@ -133,10 +136,14 @@ def test_times_of_which_no_line_can_be_read_are_a_gap_though_later_lines_can_be(
         job.lose_master(0)
         step(0, 0, 0)
         assert told[-1][1:] == (read_us, False)
+        assert unparsed[5:] == [None] * 4 + [
+            (read_us, until_us)
+        ]  # with the lines, before the promise for them
         step(0, 0, 0)
         assert told[-1] == (read_us, until_us, True)
         step(0, 0, 0)
         assert told[-1] == (until_us, told[7][1], False)
+        assert unparsed[10:] == [None, None]
     finally:
         log.source.close()
         Log.made.remove(log)

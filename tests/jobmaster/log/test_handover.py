@@ -8,6 +8,7 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from elf.cbt.budget import Budget
 from elf.jobmaster.log.entries import Accept
@@ -59,7 +60,8 @@ def test_past_the_bound_deltas_of_the_same_workers_are_joined_except_those_in_fl
         unshared.keep(entry(span((A, B)[n % 2], n // 2 * 10, n // 2 * 10 + 10), n), 1, n * 5)
         unshared.check()
     assert len(unshared.entries) == 12
-    unshared.keep(entry(span(A, 60, 70, 2), 99, {A: 7}), 1, 60)
+    last = entry(span(A, 60, 70, 2), 99, {A: 7})
+    unshared.keep(replace(last, unparsed={A: (T0, T0 + SECOND)}), 1, 60)
     unshared.check()
     spans = [next(iter(each.contributions.items())) for each in unshared.entries]
     assert spans == [
@@ -71,6 +73,7 @@ def test_past_the_bound_deltas_of_the_same_workers_are_joined_except_those_in_fl
     ]
     assert unshared.entries[-1].watermark == 99
     assert unshared.entries[-1].lagging == {A: 7}
+    assert unshared.entries[-1].unparsed == {A: (T0, T0 + SECOND)}
     assert not unshared.entries[-1].promises
 
 

@@ -175,6 +175,24 @@ def test_gaps_are_remembered_until_retention_passes_them() -> None:
     assert not state.gaps
 
 
+def test_times_of_which_no_line_could_be_parsed_are_gaps_whatever_was_promised_before() -> None:
+    state = new_state()
+    add(state, Add((A, B), T0), Accept(1, {file(A): (0, 10, FIRST)}, T0 + 9 * SIZE, {}, {}))
+    unparsed = {A: (T0 + 2 * SIZE, T0 + 4 * SIZE)}
+    add(state, Accept(1, {file(A): (10, 20, 0)}, T0 + 9 * SIZE, {}, {}, unparsed=unparsed))
+    assert state.gaps == unparsed
+    assert Progress(state, 0).of_final(T0 + 3 * SIZE, T0 + 4 * SIZE) == (0, 2)
+    assert Progress(state, 0).of_final(T0 + 4 * SIZE, T0 + 5 * SIZE) == (1, 2)
+    late = {B: (T0, T0 + 2 * SIZE)}  # past retention: no window can miss these lines any more
+    add(state, Retire(T0 + 2 * SIZE), Accept(1, {file(B): (0, 9, FIRST)}, T0, {}, {}, unparsed=late))
+    assert state.gaps == unparsed
+    lane = {file(A, 1, 2): (0, 9, FIRST), file(B, 1, 2): (0, 9, FIRST)}
+    again = {A: (T0 + 3 * SIZE, T0 + 6 * SIZE), B: (T0 + 3 * SIZE, T0 + 5 * SIZE)}
+    add(state, ControlEntry(line(2, T0 + 2 * SIZE, "5 seconds"), T0 + 2 * SIZE, (2, b"")))
+    add(state, Accept(2, lane, NO_WATERMARK, {}, {}, unparsed=again))
+    assert state.gaps == {A: (T0 + 2 * SIZE, T0 + 6 * SIZE), B: again[B]}
+
+
 def test_late_lines_are_counted_in_the_current_window_and_in_no_other() -> None:
     state = new_state()
     add(state, Accept(1, {file(A): (0, 10, FIRST)}, T0 + 5 * SIZE, {}, {}), Retire(T0 + 2 * SIZE))

@@ -152,11 +152,15 @@ def go_on(self: DeltaWorker, bundle: Bundle, positions: dict[Slot, Position], no
     return self._read(0, now)
 
 
-_mark_gap = DeltaWorker._mark_gap
+_keep = DeltaWorker._keep
 
 
-def as_if_read(self: DeltaWorker, cut: Cut, covered: dict[Slot, Span], now: int) -> None:
-    _mark_gap(self, msgspec.structs.replace(cut, is_blind=False), covered, now)
+def as_if_read(self: DeltaWorker, cut: Cut, lane: int, now: int) -> None:
+    _keep(self, msgspec.structs.replace(cut, is_blind=False, unparsed=None), lane, now)
+
+
+def with_the_promise(self: DeltaWorker, cut: Cut, lane: int, now: int) -> None:
+    _keep(self, msgspec.structs.replace(cut, unparsed=None), lane, now)
 
 
 # The log.

@@ -432,6 +432,11 @@ def late_comers(seed: int) -> s.Scenario:
     return kept("fourth-56", seed)
 
 
+def read_anew(seed: int) -> s.Scenario:
+    """A new log has the lines of an agent without its promises, and bundles that it cut for another log arrive later."""
+    return kept("unparsed-lines-before-a-kept-promise", seed)
+
+
 def unknown_sender(seed: int) -> s.Scenario:
     """An agent that joins receives a job, loses its only neighbour, and begins the job's log anew."""
     return kept("sixth-311", seed)

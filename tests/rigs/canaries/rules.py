@@ -73,6 +73,7 @@ from tests.rigs.canaries.breaks import (
     publish_and_log,
     raised,
     watermarks_of_all,
+    with_the_promise,
 )
 from tests.rigs.canaries.interest import deaf, outliving, unannounced, voiding
 
@@ -130,8 +131,14 @@ CANARIES = (
     Canary(
         "2: a promise for times in which no line was parsed is a gap",
         "it is an ordinary promise",
-        *(DeltaWorker, "_mark_gap", as_if_read),
+        *(DeltaWorker, "_keep", as_if_read),
         *(meshes.unread, range(1)),
+    ),
+    Canary(
+        "2: the time of which no line could be parsed comes with these lines",
+        "it comes only with the promise for that time",
+        *(DeltaWorker, "_keep", with_the_promise),
+        *(meshes.read_anew, range(6201145, 6201146)),
     ),
     Canary(
         "3: a link is strictly FIFO",
