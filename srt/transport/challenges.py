@@ -41,6 +41,8 @@ class Challenges:
         self._hub, self._admission, self._inbound = hub, admission, inbound
         self._waiting: dict[NodeId, deque[tuple[Proof, str, Decided]]] = {}
         self._tasks: dict[NodeId, Task[None]] = {}
+        self._dialers: set[Dialer] = set()
+        self._is_closed = False
 
     def admit(self, node: NodeId, proof: Proof, dialed: str, decided: Decided) -> None:
         """Decide whether to admit that process; `decided` is called at once where no challenge is needed."""
@@ -105,22 +107,29 @@ class Challenges:
             where = Address(parse_address(address).endpoint, key)
         except PeerError:
             return None
-        if hub.keys is None and not where.is_loopback:
+        if self._is_closed or (hub.keys is None and not where.is_loopback):
             return None
         dialer = Dialer(hub, None, where, PACKET_BYTES_MAX, _nothing, _nothing, for_challenge=True)
         future = hub.loop.create_future()
         dialer.asked.append(future)
+        self._dialers.add(dialer)
         try:
             dialer.open()
             return await asyncio.wait_for(future, CHALLENGE_S)
         except (PeerError, TimeoutError):
             return None
         finally:
+            self._dialers.discard(dialer)
             dialer.close()
 
     def close(self) -> None:
+        """Close the connections at once: a cancelled task closes its own only when the loop runs again, and libzmq waits for each
+        socket when its context ends."""
+        self._is_closed = True
         for task in self._tasks.values():
             task.cancel()
+        for dialer in self._dialers:
+            dialer.close()
 
 
 def _nothing(dialer: Dialer, proof: Proof, *, is_later: bool = False) -> None:

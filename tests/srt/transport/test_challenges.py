@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -17,7 +19,7 @@ from elf.srt.messages.messages import (
 from elf.srt.transport import admission, challenges, handshake
 from elf.srt.transport.admission import both
 from elf.srt.transport.handshake import Proof
-from tests.rigs.transport_rig import Rig, goes_on, proven, run, stretch, until
+from tests.rigs.transport_rig import PATIENCE_S, Rig, goes_on, proven, run, stretch, until
 
 pytestmark = pytest.mark.process
 
@@ -235,6 +237,25 @@ def test_an_agent_that_only_dials_out_waits_a_challenge_where_its_host_was_lost(
             again.ping(b, 1)
             await until(lambda: b.numbers == [1])
         assert not b.transport.twins
+
+    run(test)
+
+
+def test_an_agent_that_stops_does_not_wait_for_a_challenge() -> None:
+    """libzmq waits for every socket of a context: with one open, the process would stand still for ever."""
+
+    async def test(rig: Rig) -> None:
+        a = rig.end()
+        with nowhere(silent=True) as inside:
+            asked = asyncio.create_task(a.transport.instance_at(f"{inside}/{key_text(a.key)}"))
+            await asyncio.sleep(0)
+            assert not asked.done()
+            closing = threading.Thread(target=a.transport.close, daemon=True)
+            closing.start()
+            closing.join(PATIENCE_S / 4)
+            assert not closing.is_alive()
+            assert await a.transport.instance_at(f"{inside}/{key_text(a.key)}") == 0
+            asked.cancel()
 
     run(test)
 
