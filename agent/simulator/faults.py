@@ -31,7 +31,7 @@ class Faults:
         doubles: Doubles,
         bugs: Bugs,
         readers: Readers,
-        change: Callable[[s.Change | s.Stop | s.Tune], None],
+        change: Callable[[s.Change | s.Stop | s.Start | s.Tune], None],
         revoke: Callable[[s.Revoke], None],
     ) -> None:
         self._mesh, self._world, self._hosts, self._sinks = mesh, mesh.world, mesh.hosts, mesh.sinks
@@ -248,6 +248,7 @@ _FAULTS: dict[
     s.Upgrade: (Faults._upgrade, None),
     s.Tune: (lambda faults, number, fault: faults._change(fault), None),
     s.Stop: (lambda faults, number, fault: faults._change(fault), None),
+    s.Start: (lambda faults, number, fault: faults._change(fault), None),
     s.Bug: (Faults._plant, Faults._end_bug),
     s.Twin: (
         lambda faults, number, fault: faults._doubles.twin(number, fault),

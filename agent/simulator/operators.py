@@ -1,5 +1,5 @@
-"""Operators who change and stop jobs in a simulation, as `elf job update`, `rollback` and `stop` do, and the rule for what
-masters take.
+"""Operators who change, stop and start jobs in a simulation, as `elf job update`, `rollback`, `stop` and `start` do, and the rule
+for what masters take.
 
 An operator asks the agent of a host, whose directory says which version the job has. The agent sends the change to the job's
 master, repeatedly. If it is refused, the operator makes it again from the master's answer; one who expects a version gives up
@@ -15,6 +15,7 @@ that the change names; and no master takes two changes of one number.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
 
 import msgspec
@@ -24,7 +25,7 @@ from elf.agent.control.audit import AuditList, Request
 from elf.agent.control.changing import Submission
 from elf.agent.simulator.checks.oracle import Violation
 from elf.agent.simulator.mesh import Mesh, version_of
-from elf.agent.simulator.scenario.scenario import Change, Revoke, Stop, Tune
+from elf.agent.simulator.scenario.scenario import Change, Revoke, Start, Stop, Tune
 from elf.agent.simulator.signing import operator, revocation
 from elf.agent.simulator.world.places import EPOCH_US, Actor
 from elf.errors import UsageError
@@ -36,7 +37,7 @@ from elf.jobmaster.directory.job_items import JobItems
 from elf.jobmaster.directory.job_spec import END, JobSpec, Version, decode_job
 from elf.jobmaster.directory.job_spec import Change as JobChange
 from elf.jobmaster.directory.settings import Settings
-from elf.jobmaster.directory.versions import changed
+from elf.jobmaster.directory.versions import changed, started
 from elf.jobmaster.log.entries import AnyEntry, ControlEntry, SpecRank
 from elf.jobmaster.log.job_state import JobState
 from elf.srt.messages.changes import ChangeReport
@@ -97,6 +98,8 @@ class Operators:
 
     def __init__(self, mesh: Mesh) -> None:
         self.finishing: dict[JobId, JobSpec] = {}
+        self.watch_end: Callable[[JobId], None] = lambda job: None
+        """Called with a job whose end was taken."""
         self.taken = self.refused = self.outrun = 0
         self._mesh = mesh
         self._asking: list[_Asking] = []
@@ -108,7 +111,7 @@ class Operators:
 
     # Asking.
 
-    def change(self, fault: Change | Stop | Tune) -> None:
+    def change(self, fault: Change | Stop | Start | Tune) -> None:
         """Ask the host of the fault, or the next one that runs and knows the job."""
         mesh, job = self._mesh, self._mesh.specs[fault.job].id
         for step in range(len(mesh.hosts)):
@@ -118,9 +121,12 @@ class Operators:
                 return
         mesh.world.at(mesh.world.now_us + WAITS_US, partial(self.change, fault))
 
-    def _begin(self, fault: Change | Stop | Tune, host: Actor) -> None:
+    def _begin(self, fault: Change | Stop | Start | Tune, host: Actor) -> None:
         spec = self._present(fault.job, host)
-        if spec is None or spec.stopped:
+        if spec is not None and isinstance(fault, Start):
+            self._start(fault, spec, host)
+            return
+        if spec is None or isinstance(fault, Start) or spec.stopped:
             return
         if isinstance(fault, Stop) and fault.at_once:
             number = next_spec_number(self._held(fault.job, host).ballot(), spec.number)
@@ -134,6 +140,26 @@ class Operators:
         each = _Asking(fault, host, host.life, self._numbers, version, expected)
         self._asking.append(each)
         self._ask(each, None)
+
+    def _start(self, fault: Start, former: JobSpec, host: Actor) -> None:
+        """Start a job that has ended; ask again later while it has not."""
+        world = self._mesh.world
+        if not former.stopped:
+            if world.now_us < fault.until_us:
+                world.at(world.now_us + WAITS_US, partial(self.change, fault))
+            return
+        since_us = max(world.clock(host), former.since_us)
+        first, version = self._mesh.specs[fault.job], self._new_version(fault.job)
+        about = {
+            "number": former.number + 1,
+            "versions": (version,),
+            "line_us": since_us,
+            "since_us": since_us,
+        }
+        spec = started(replace(first, **about))
+        self._signed[rank_of(spec)] = spec
+        self.finishing.pop(spec.id, None)
+        world.start_job(host, spec)
 
     def _present(self, job: int, host: Actor) -> JobSpec | None:
         item = self._held(job, host).item()
@@ -150,8 +176,11 @@ class Operators:
             version = spec.whole[-2]
             self._mesh.oracle.came_back.add((spec.id, version.digest))
             return version
-        self._made[fault.job] += 1
-        count, windows = self._made[fault.job], self._mesh.scenario.jobs[fault.job].windows
+        return self._new_version(fault.job)
+
+    def _new_version(self, job: int) -> Version:
+        self._made[job] += 1
+        count, windows = self._made[job], self._mesh.scenario.jobs[job].windows
         version = version_of(windows[count % len(windows)], count)
         self._mesh.oracle.numbers[version.digest] = count
         return version
@@ -228,6 +257,7 @@ class Operators:
             self._check_place(each.spec)
             if each.spec.is_finishing:
                 self.finishing[each.spec.id] = each.spec
+                self.watch_end(each.spec.id)
             self._mesh.world.start_job(each.host, each.spec)
             return
         self.refused += 1

@@ -108,6 +108,7 @@ class Run(Mesh):
         jobs = [spec.id for spec in self.specs]
         self.readers = Readers(self.world, self.hosts, jobs, scenario.readers)
         self.operators = Operators(self)
+        self.operators.watch_end = self._watch_end
         self.bugs.check_entry = self._check_entry
         self.faults = Faults(self, self.doubles, self.bugs, self.readers, self._change, self._revoke)
         self.world.node_observers.append(self._listen)
@@ -232,8 +233,9 @@ class Run(Mesh):
         """A log that starts again begins with the job, or with what was retained then."""
         since = self._state(spec).positions.since_us
         latest_us = max(self.world.clock(actor) for actor in self.hosts) - self.oracle.keep_us[spec.id]
-        if since > max(spec.since_us, latest_us):
-            raise Violation(f"job {spec.name}: the log begins at {since}, the job at {spec.since_us}")
+        begin_us = self._newest(spec).since_us
+        if since > max(begin_us, latest_us):
+            raise Violation(f"job {spec.name}: the log begins at {since}, the job at {begin_us}")
 
     def _log(self, spec: JobSpec) -> Log:
         state = self._state(spec)
@@ -358,8 +360,8 @@ class Run(Mesh):
                 return
         self.world.at(self.world.now_us + WAITS_US, partial(self._submit, host, spec))
 
-    def _change(self, fault: s.Change | s.Stop | s.Tune) -> None:
-        if isinstance(fault, s.Stop | s.Tune) or not fault.rival:
+    def _change(self, fault: s.Change | s.Stop | s.Start | s.Tune) -> None:
+        if isinstance(fault, s.Stop | s.Start | s.Tune) or not fault.rival:
             self.operators.change(fault)
             if isinstance(fault, s.Stop) and not fault.at_once:
                 self._watch_end(self.specs[fault.job].id)

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from random import Random
 
-from elf.agent.simulator.scenario.scenario import CALM_US, MS, SECOND, AnyFault, Change, Scenario, Stop, Tune
+from elf.agent.simulator.scenario.scenario import (
+    CALM_US,
+    MS,
+    SECOND,
+    AnyFault,
+    Change,
+    Scenario,
+    Start,
+    Stop,
+    Tune,
+)
 from tests.soak.faults import with_faults
 
 
@@ -24,6 +34,28 @@ def busy(plain: Scenario, share: float = 1 / 3) -> Scenario:
     if rng.random() < 0.2:
         faults.append(Stop(at_us=plain.trouble_us, host=rng.randrange(plain.hosts), job=job))
     return with_faults(plain, *faults)
+
+
+def started_anew(plain: Scenario, share: float = 1 / 6) -> Scenario:
+    """For that share of seeds: stops and starts of one job, at any of its agents, and now and then a change in between. Not of a
+    job that is stopped anyway, nor of a trial, which ends by itself."""
+    rng = Random(plain.seed ^ 0x5EED_0097)
+    stopped = {fault.job for fault in plain.faults if isinstance(fault, Stop)}
+    jobs = [at for at, job in enumerate(plain.jobs) if at not in stopped and not (job.agents or job.until_us)]
+    if rng.random() >= share or not jobs:
+        return plain
+    job, at_us = rng.choice(jobs), rng.randint(CALM_US, CALM_US + 3 * SECOND)
+    faults: list[AnyFault] = []
+    for _ in range(rng.choice((1, 1, 2, 3))):
+        stop, start = rng.randrange(plain.hosts), rng.randrange(plain.hosts)
+        faults.append(Stop(at_us=at_us, host=stop, job=job, at_once=rng.random() < 0.5))
+        at_us += rng.choice((100 * MS, 500 * MS, 2 * SECOND, 4 * SECOND))
+        faults.append(Start(at_us=at_us, until_us=plain.trouble_us, host=start, job=job))
+        at_us += rng.choice((300 * MS, SECOND, 3 * SECOND))
+        if rng.random() < 0.5:
+            faults.append(_change(rng, plain, job, at_us))
+            at_us += rng.choice((20 * MS, SECOND, 3 * SECOND))
+    return with_faults(plain, *(fault for fault in faults if fault.at_us < plain.trouble_us))
 
 
 def _change(rng: Random, plain: Scenario, job: int, at_us: int) -> AnyFault:

@@ -233,6 +233,8 @@ def name_of(fault: s.AnyFault) -> str:
             return "other settings"
         case s.Stop():
             return f"stop{', at once' if fault.at_once else ''}"
+        case s.Start():
+            return "start after a stop"
         case s.Lose():
             return f"logs deleted, {fault.loss}"
         case s.SinkCrash():

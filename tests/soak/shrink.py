@@ -121,7 +121,7 @@ def without_job(scenario: s.Scenario, job: int) -> s.Scenario:
     """Without that job; the jobs after it move up."""
     faults: list[s.AnyFault] = []
     for fault in scenario.faults:
-        if isinstance(fault, s.Change | s.Tune | s.Stop | s.Crash | s.Bug):
+        if isinstance(fault, s.Change | s.Tune | s.Stop | s.Start | s.Crash | s.Bug):
             if fault.job == job and (not isinstance(fault, s.Crash) or fault.target in ("master", "circle")):
                 continue
             fault = msgspec.structs.replace(fault, job=max(0, fault.job - (fault.job >= job)))

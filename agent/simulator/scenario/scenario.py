@@ -152,6 +152,13 @@ class Stop(Fault, frozen=True, kw_only=True, tag=True):
     at_once: bool = False
 
 
+class Start(Fault, frozen=True, kw_only=True, tag=True):
+    """An operator starts the job anew at that host, with another version, as soon as it has ended; until `until_us` at most."""
+
+    host: int
+    job: int
+
+
 FailPoint = Literal["message", "tick", "cut", "settle", "restore", "entry", "encode"]
 """The call of a job's seat that raises. entry: one log entry raises, the same at every node that applies it. encode: a Bundle or
 Append raises while it is encoded, if messages are sent as bytes."""
@@ -227,6 +234,7 @@ AnyFault = (
     | Change
     | Tune
     | Stop
+    | Start
     | Lose
     | SinkCrash
     | Twin

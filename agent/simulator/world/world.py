@@ -86,7 +86,7 @@ class World(Places):
         self.take_alert: Callable[[NodeId, AlertPut], Message | None] = lambda sink, put: None
         """Takes alerts for a sink, and answers."""
         self._budget = Budget(MEMORY_BYTES)
-        self._rows: dict[str, RowMaker] = {}
+        self._rows: dict[bytes, RowMaker] = {}  # by plan: `END` of two jobs has two
         self._push = self.calendar.add
         self._arrive = self._deliver_coded if self.is_coded else self._deliver
 
@@ -470,9 +470,9 @@ class World(Places):
         return source, message
 
     def _row_maker(self, line: Line) -> RowMaker:
-        maker = self._rows.get(line.version)
+        maker = self._rows.get(line.plan)
         if maker is None:
-            maker = self._rows[line.version] = RowMaker(plan_of(line.plan), PATHS)
+            maker = self._rows[line.plan] = RowMaker(plan_of(line.plan), PATHS)
         return maker
 
     def _cut(self, actor: Actor, wanted: tuple[int, Read]) -> None:

@@ -6,7 +6,16 @@ import msgspec
 import pytest
 
 from elf.agent.simulator.run import Run, simulate
-from elf.agent.simulator.scenario.scenario import MS, SECOND, Change, Scenario, SinkCrash, Stop
+from elf.agent.simulator.scenario.scenario import (
+    MS,
+    SECOND,
+    Change,
+    Scenario,
+    SinkCrash,
+    Start,
+    Stop,
+)
+from elf.agent.simulator.world.places import EPOCH_US
 from elf.jobmaster.directory.ending import stopped
 from elf.jobmaster.directory.job_spec import END, JobSpec, decode_job
 from elf.jobmaster.log.schedule import AFTER_ALL
@@ -76,6 +85,26 @@ def test_a_stop_at_once_ends_a_job_that_is_finishing() -> None:
     assert run._ends[spec.id][1] < AT + 2 * SECOND
 
 
+@pytest.mark.parametrize("at_once", [True, False])
+def test_a_job_that_has_ended_starts_anew(at_once: bool) -> None:
+    """With another query, from its start on; what is asked for before it has ended waits."""
+    stop = Stop(at_us=AT + 400 * MS, host=3, job=0, at_once=at_once)
+    start = Start(at_us=AT + SECOND, until_us=AT + 9 * SECOND, host=1, job=0)
+    change = Change(at_us=AT + 5 * SECOND, host=2, job=0, mode="split")
+    run = ran(meshes.mesh(1, [stop, start, change]))
+    spec = held(run)
+    first, second = (each.version for each in spec.changes)
+    assert [spec.changes[0].mode, spec.stopped, len(spec.changes)] == ["start", False, 2]
+    since_us = spec.since_us - EPOCH_US
+    assert (since_us == start.at_us) if at_once else (start.at_us < since_us < start.until_us)
+    puts = [put for put in run.oracle.last.values() if put.job == spec.id]
+    former = [put for put in puts if put.version not in (first, second)]
+    assert max(put.covers[1] for put in former if put.status == "final") <= EPOCH_US + stop.at_us + SECOND
+    begin_us = spec.since_us - spec.since_us % SECOND  # its first window is whole
+    assert min(put.covers[0] for put in puts if put.version == first) == begin_us
+    assert {put.status for put in puts if put.version == second} == {"final"}
+
+
 STOP = Canary(
     "Stop: a job ends only when all windows up to its end are final in every sink",
     "it ends when the log has its end",
@@ -102,3 +131,10 @@ def test_scenarios_are_drawn_with_stops_of_both_kinds() -> None:
     kinds = [fault.at_once for fault in drawn if isinstance(fault, Stop)]
     assert kinds.count(False) >= 10
     assert kinds.count(True) >= 2
+
+
+def test_new_seeds_are_drawn_with_starts_after_stops() -> None:
+    drawn = [random_scenario(seed) for seed in range(7_000_000, 7_000_120)]
+    starts = [[fault for fault in scenario.faults if isinstance(fault, Start)] for scenario in drawn]
+    assert len([each for each in starts if each]) >= 8
+    assert max(map(len, starts)) >= 2
