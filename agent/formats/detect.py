@@ -33,6 +33,10 @@ ACCEPTED_MIN = 0.5
 """Fraction of the lines that must be accepted: a log may begin with broken lines."""
 SURE_MIN = 0.95
 """Fraction from which on a detection says no more than the format's name."""
+LINE_SHOWN = 60
+"""Bytes of a line that a message quotes."""
+FIELDS_MIN = 3
+"""Fields before the time of a line that looks like a format: a host, a name and a user."""
 KEYS_MAX = 20
 """Keys of a line that a message names."""
 LOOKED_AT = 8
@@ -251,6 +255,20 @@ def _nearness(one: _Tried) -> tuple[float, bool, int]:
     return one.accepted, one.first.reason is Reason.TRAILING, one.first.offset
 
 
+def _is_near(one: _Tried) -> bool:
+    """Whether lines look like that format: it accepts some, or reads to a line's time past other fields. Any text has a first
+    word."""
+    first = one.first
+    if first is None or one.accepted or first.reason is Reason.TRAILING:
+        return True
+    if first.reason is Reason.MISSING:
+        return bool(_objects([first.line]))
+    fields = [field.name for field in one.plan.fields]
+    time_at = next((at for at, field in enumerate(one.plan.fields) if "time" in field.columns), 0)
+    failed_at = fields.index(first.field) if first.field in fields else 0
+    return failed_at > time_at or failed_at == time_at >= FIELDS_MIN
+
+
 def _question(near: _Tried, lines: list[bytes]) -> str:
     """A format string that fits lines of combined (or a like format) with further fields, as a question; "" if there is none."""
     from elf.agent.formats.products.suggestion import extended
@@ -272,10 +290,17 @@ def _nothing_fits(tried: list[_Tried], lines: list[bytes]) -> str:
     The nearest one accepts most lines, or else reads farthest. A format that read all its fields, with more text after them,
     counts as nearer than one that failed in a field.
     """
-    near = max(tried, key=_nearness)
+    near = max(tried, key=lambda one: (_is_near(one), *_nearness(one)))
     names = ", ".join(one.plan.name for one in tried)
     if near.first is None:
         return f"format auto: none of {names} fits; name the format"
+    if not _is_near(near):
+        line = lines[0][:LINE_SHOWN].decode("utf-8", "replace")
+        return (
+            f"format auto: none of {names} fits, and these lines look like none of them, such as {line!r}: if they are a web"
+            " server's, name the format (nginx:FILE#NAME, apache:FILE#NAME, a pasted format string, regex:PATTERN, or a table"
+            " [format.NAME] of your own)"
+        )
     return (
         f"format auto: none of {names} fits; nearest is {near.plan.name} ({near.accepted:.0%} of {near.lines} lines), which"
         f" expected {_mismatch(near, near.first)};{_question(near, lines)} name the format"

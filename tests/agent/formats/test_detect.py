@@ -130,6 +130,17 @@ def test_the_nearest_format_is_the_one_that_reads_farthest() -> None:
         formats.resolve("auto", sample=line * 3)
 
 
+def test_no_format_is_called_near_to_text_that_is_no_log() -> None:
+    with pytest.raises(FormatError) as caught:
+        formats.resolve("auto", sample=b"hello world this is text\nand more of it\n")
+    said = str(caught.value)
+    assert "nearest" not in said
+    assert "these lines look like none of them, such as 'hello world this is text': if they are" in said
+    line = b'10.0.0.1 - - [yesterday] "GET / HTTP/1.1" 200 5\n'
+    with pytest.raises(FormatError, match=r"nearest is \S+ .* in %t at byte 14 and found 'yesterday"):
+        formats.resolve("auto", sample=line)
+
+
 @pytest.mark.parametrize(
     ("sample", "said"),
     [
