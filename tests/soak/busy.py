@@ -1,8 +1,11 @@
-"""Operators who change a job every few seconds, for as long as there are faults, drawn from a generator of their own."""
+"""Operators who change a job every few seconds, stop and start one, or try another query beside one, for as long as there are
+faults; each drawn from a generator of its own."""
 
 from __future__ import annotations
 
 from random import Random
+
+import msgspec
 
 from elf.agent.simulator.scenario.scenario import (
     CALM_US,
@@ -56,6 +59,48 @@ def started_anew(plain: Scenario, share: float = 1 / 6) -> Scenario:
             faults.append(_change(rng, plain, job, at_us))
             at_us += rng.choice((20 * MS, SECOND, 3 * SECOND))
     return with_faults(plain, *(fault for fault in faults if fault.at_us < plain.trouble_us))
+
+
+def tried(plain: Scenario, share: float = 1 / 8) -> Scenario:
+    """For that share of seeds: a trial beside a job, on all or some agents, that ends by itself or is aborted; sometimes the job
+    changes meanwhile, as by a promotion."""
+    rng = Random(plain.seed ^ 0x5EED_0113)
+    if rng.random() >= share:
+        return plain
+    job, at_us = (
+        rng.randrange(len(plain.jobs)),
+        rng.randint(CALM_US, max(CALM_US + 1, plain.trouble_us - 4 * SECOND)),
+    )
+    until_us = at_us + rng.choice((2 * SECOND, 4 * SECOND, 60 * SECOND))
+    like, (first, *others) = plain.jobs[job], plain.jobs[job].windows
+    agents = rng.choice(((), ("web[02468]",), ("web[1-3]", "web5*")))
+    trial = msgspec.structs.replace(
+        like,
+        start_us=at_us,
+        line_us=at_us,
+        until_us=until_us,
+        agents=agents,
+        windows=(*others, first),
+        alert=0,
+        sample=0,
+    )
+    host, faults = rng.randrange(plain.hosts), list[AnyFault]()
+    if rng.random() < 0.4:
+        faults.append(
+            Change(
+                at_us=at_us + 2 * SECOND,
+                host=host,
+                job=job,
+                mode=rng.choice(("split", "restate")),
+                expects=True,
+            )
+        )
+    if until_us - at_us > 4 * SECOND or rng.random() < 0.3:
+        abort_us = at_us + rng.choice((500 * MS, 2 * SECOND + 20 * MS, 3 * SECOND))
+        faults.append(
+            Stop(at_us=abort_us, host=rng.randrange(plain.hosts), job=len(plain.jobs), at_once=True)
+        )
+    return with_faults(msgspec.structs.replace(plain, jobs=(*plain.jobs, trial)), *faults)
 
 
 def _change(rng: Random, plain: Scenario, job: int, at_us: int) -> AnyFault:

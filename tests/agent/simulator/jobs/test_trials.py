@@ -113,3 +113,16 @@ def test_another_trial_of_the_name_has_its_own_agents(
 
     scenario = replace(CALM, trouble_us=12 * SECOND, rest_us=20 * SECOND)
     assert bool(simulate(scenario, prepare=prepare).violation) == is_broken
+
+
+def test_new_seeds_are_drawn_with_trials_that_end_and_that_are_aborted() -> None:
+    drawn = [random_scenario(seed) for seed in range(7_000_000, 7_000_120)]
+    tries = [scenario for scenario in drawn if scenario.jobs[-1].until_us]
+    aborted = [
+        scenario
+        for scenario in tries
+        if any(isinstance(fault, s.Stop) and fault.job == len(scenario.jobs) - 1 for fault in scenario.faults)
+    ]
+    assert len(tries) >= 8
+    assert 2 <= len(aborted) < len(tries)
+    assert {bool(scenario.jobs[-1].agents) for scenario in tries} == {False, True}
