@@ -10,6 +10,7 @@ from typing import Any
 from msgspec import to_builtins
 
 from elf.agent.commands.jobs.change import running_job, setting_differences
+from elf.agent.commands.jobs.delivery import deliveries_of
 from elf.agent.commands.mesh_text import as_json, is_table, table_of, time_text, trial_text
 from elf.agent.config import units
 from elf.agent.config.alert_table import alert_text, alerts_text
@@ -104,6 +105,7 @@ def show_command(name: str, output: str | None, agent: Path | None) -> str:
         return job_text(spec)
     values = _job(spec, held.schedule, held.now_us) | {"revoked": held.revoked}
     values["trial"] = trial = running_line(spec, held.now_us, agent)
+    values["delivery"] = delivery = deliveries_of(spec, agent)
     if not is_table(output):
         return as_json(values)
     rows = [
@@ -122,6 +124,7 @@ def show_command(name: str, output: str | None, agent: Path | None) -> str:
         ("emit", units.duration_text(spec.emit_us) if spec.emit_us else "the mesh's"),
         ("keep", units.duration_text(spec.keep_us)),
         ("sinks", escape(", ".join(spec.sinks)) or "none"),
+        *(("delivery" if not at else "", each.text) for at, each in enumerate(delivery)),
         *([("alerts", escape(alerts_text(spec.alerts)))] if spec.alerts else []),
         *((("limits", limits_text(spec.limits)),) if spec.limits != NO_LIMITS else ()),
         ("folder", escape(spec.label) or "none"),
