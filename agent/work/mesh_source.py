@@ -547,8 +547,10 @@ class MeshSource:
             and self._parse_health.may_cover_rejects(reading.watermark_us, watermark_us)
         )
         is_blind, newest = is_failing or lacks, reading.latest_us or 0
-        is_new = is_failing and reading.watermark_us > 0
-        unparsed = reading.take_unparsed((reading.watermark_us, watermark_us) if is_new else None)
+        is_known = (
+            is_blind and reading.watermark_us > 0
+        )  # else the job's log may have promises of earlier readings
+        unparsed = reading.take_unparsed((reading.watermark_us, watermark_us) if is_known else None)
         reading.watermark_us = watermark_us
         parts = reading.rows.cut()
         spans = reading.take_spans()

@@ -326,12 +326,18 @@ class JobState:
             if until_us > self.positions.reread_us:
                 self._note_gap(worker, from_us, until_us)
         for slot, span in entry.contributions.items():
-            if span[2] & GAP:
+            if span[2] & GAP and not self._is_known(slot, span, entry):
                 self._note_lost(slot, span, lagging.get(slot[0], low))
         for worker, _, lane in entry.contributions if entry.promises else ():
             mark, known = lagging.get(worker, low), marks.get(worker)
             if not lane and (known is None or mark > known) and mark < NO_WATERMARK:
                 marks[worker] = mark
+
+    def _is_known(self, slot: Slot, span: Span, entry: Accept) -> bool:
+        """Whether a GAP is that of unparsed lines, whose time is named, in a promise that the log has passed already."""
+        worker, mark = slot[0], entry.lagging.get(slot[0], entry.watermark)
+        is_past = mark <= self.watermarks.get(worker, BEFORE_ALL)
+        return worker in entry.unparsed and not span[2] & CLOSED and is_past
 
     def _note_lost(self, slot: Slot, span: Span, mark: Micros) -> None:
         """Record a gap from the worker's last watermark to its present one. Workers report the lost end of a closed file to every

@@ -342,7 +342,7 @@ class Bundle(Message, frozen=True, array_like=True):
     lines in no window, by worker, counted beside the windows. elsewhere: watermarks that its workers promised to other masters,
     until this one has committed a bundle that was cut for it. newest: no line is later; NO_WATERMARK: unknown. unparsed: for each
     worker that could parse no line of some time, that time. It comes with the lines that were rejected, so no log has these
-    lines without it; GAP alone, which masters of earlier versions know, comes with the watermark.
+    lines without it, and again, with GAP, which masters of earlier versions know, when the watermark passes that time.
     """
 
     job: JobId

@@ -299,7 +299,7 @@ class VirtualSource:
             watermark = max(watermark, clock_us - IDLE_GRACE_US)
         watermark, lacks = reading.promise(watermark)
         is_blind = caught_up and unread_us is not None and before < watermark and before <= unread_us
-        if is_blind and before:
+        if (is_blind or lacks) and before:
             unparsed = hull(unparsed, (before, watermark))
         return watermark, is_blind or lacks, unparsed
 

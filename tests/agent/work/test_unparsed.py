@@ -143,7 +143,7 @@ def test_times_of_which_no_line_can_be_read_are_a_gap_though_later_lines_can_be(
         assert told[-1] == (read_us, until_us, True)
         step(0, 0, 0)
         assert told[-1] == (until_us, told[7][1], False)
-        assert unparsed[10:] == [None, None]
+        assert unparsed[10:] == [(read_us, until_us), None]
     finally:
         log.source.close()
         Log.made.remove(log)

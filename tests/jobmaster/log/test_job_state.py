@@ -183,6 +183,9 @@ def test_times_of_which_no_line_could_be_parsed_are_gaps_whatever_was_promised_b
     assert state.gaps == unparsed
     assert Progress(state, 0).of_final(T0 + 3 * SIZE, T0 + 4 * SIZE) == (0, 2)
     assert Progress(state, 0).of_final(T0 + 4 * SIZE, T0 + 5 * SIZE) == (1, 2)
+    step = Accept(1, {file(A): (20, 20, GAP)}, NO_WATERMARK, {A: T0 + 4 * SIZE}, {}, unparsed=unparsed)
+    add(state, step)  # the promise for that time, which the log has passed
+    assert state.gaps == unparsed
     late = {B: (T0, T0 + 2 * SIZE)}  # past retention: no window can miss these lines any more
     add(state, Retire(T0 + 2 * SIZE), Accept(1, {file(B): (0, 9, FIRST)}, T0, {}, {}, unparsed=late))
     assert state.gaps == unparsed
