@@ -153,15 +153,18 @@ def counted(seen: Seen) -> int:
 
 
 def check(agent: Agent, seen: Seen) -> bool:
-    """Whether every line was counted once; says so."""
-    with agent.log.open("rb") as log:
-        lines = sum(1 for _ in log)
+    """Whether every line was counted once; says so. nginx logs the last answers after wrk has ended."""
+
+    def lines() -> int:
+        with agent.log.open("rb") as log:
+            return sum(1 for _ in log)
+
     try:
-        seen.wait(lambda: counted(seen) == lines, lambda: "", CATCH_UP_S)
+        seen.wait(lambda: counted(seen) == lines(), lambda: "", CATCH_UP_S)
     except AssertionError:
-        print(f"  WRONG: the log has {lines:,} lines, the windows {counted(seen):,}")
+        print(f"  WRONG: the log has {lines():,} lines, the windows {counted(seen):,}")
         return False
-    print(f"  the windows have every one of {lines:,} lines, once: equal")
+    print(f"  the windows have every one of {lines():,} lines, once: equal")
     return True
 
 
