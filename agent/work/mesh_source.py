@@ -547,9 +547,8 @@ class MeshSource:
             and self._parse_health.may_cover_rejects(reading.watermark_us, watermark_us)
         )
         is_blind, newest = is_failing or lacks, reading.latest_us or 0
-        is_known = (
-            is_blind and reading.watermark_us > 0
-        )  # else the job's log may have promises of earlier readings
+        # The first promise of a reading has an unknown beginning: the job's log may have promises of earlier readings.
+        is_known = is_blind and reading.watermark_us > 0
         unparsed = reading.take_unparsed((reading.watermark_us, watermark_us) if is_known else None)
         reading.watermark_us = watermark_us
         parts = reading.rows.cut()

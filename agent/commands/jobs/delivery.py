@@ -16,8 +16,8 @@ NOBODY = "no agent that answers has this sink"
 
 
 class Delivery(msgspec.Struct, frozen=True):
-    """One sink of the job. agents: those that have it. waiting, oldest_us, lost: at the job's master, which tells them only
-    where windows wait or were lost. problem: the last one at an agent that has the sink; "" if there is none."""
+    """One sink of the job. agents: those that have it. waiting, oldest_us, lost: at the job's master, which reports them
+    only where windows wait or were lost. problem: the last one at an agent that has the sink; "" if there is none."""
 
     sink: str
     agents: tuple[str, ...]
@@ -62,7 +62,7 @@ def deliveries(spec: JobSpec, status: w.Status) -> list[Delivery]:
 
 
 def deliveries_of(spec: JobSpec, agent: Path | None) -> list[Delivery]:
-    """Ask the mesh, if the job runs and may have sinks. Raises `ElfError`."""
+    """Ask the mesh about the sinks of a job that runs; a trial has none. Raises `ElfError`."""
     if spec.stopped or spec.trial is not None:
         return []
     with connect(agent) as control:
