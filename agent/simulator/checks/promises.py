@@ -195,13 +195,14 @@ class Promises:
                 f"a sink that serves {fence[0]}.{short(node_of(fence))} took a window of {put.ballot[0]}"
             )
         master, key = self._master(put.job, put.ballot), (put.version, put.start)
+        at_sink = (sink, put.job, *key)
         if put.status == "open":
             return
         if put.status == WITHDRAWN:
             if master is not None and not self._was_withdrawn(master, *key):
                 raise Violation(f"window {put.start} was withdrawn, but is in the log's schedule")
+            self._finals.pop(at_sink, None)  # the sink has no result of it any more that could be the better one
             return
-        at_sink = (sink, put.job, *key)
         final_under, self._finals[at_sink] = self._finals.get(at_sink), put.ballot
         if master is None:
             return
