@@ -301,9 +301,12 @@ def _nothing_fits(tried: list[_Tried], lines: list[bytes]) -> str:
             " server's, name the format (nginx:FILE#NAME, apache:FILE#NAME, a pasted format string, regex:PATTERN, or a table"
             " [format.NAME] of your own)"
         )
+    if len(tried) == 1:
+        fit = f"the lines look like {names}, but {near.accepted:.0%} of the first {near.lines:,} fit: it"
+    else:
+        fit = f"none of {names} fits; nearest is {near.plan.name} ({near.accepted:.0%} of {near.lines} lines), which"
     return (
-        f"format auto: none of {names} fits; nearest is {near.plan.name} ({near.accepted:.0%} of {near.lines} lines), which"
-        f" expected {_mismatch(near, near.first)};{_question(near, lines)} name the format"
+        f"format auto: {fit} expected {_mismatch(near, near.first)};{_question(near, lines)} name the format"
         " (nginx:FILE#NAME, apache:FILE#NAME, a pasted format string, regex:PATTERN, or a table [format.NAME] of your own)"
     )
 
