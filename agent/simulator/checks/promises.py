@@ -201,7 +201,8 @@ class Promises:
         if put.status == WITHDRAWN:
             if master is not None and not self._was_withdrawn(master, *key):
                 raise Violation(f"window {put.start} was withdrawn, but is in the log's schedule")
-            self._finals.pop(at_sink, None)  # the sink has no result of it any more that could be the better one
+            # The sink has no result of it any more that could be the better one.
+            self._finals.pop(at_sink, None)
             return
         final_under, self._finals[at_sink] = self._finals.get(at_sink), put.ballot
         if master is None:
