@@ -322,13 +322,16 @@ class Operators:
         if spec is None or spec.number >> TERM_BITS != term:
             return
         # All but the last of the changes that the log lacks waited for a lane, and are superseded. Those of another master may be
-        # of the other side of a partition; those of older agents name no former version, and are in no history.
+        # of the other side of a partition, of which this one knew nothing, or of a log that it continues; then they come before
+        # its own. Those of older agents name no former version, and are in no history.
         former, known = state.schedule[-1].version, {each.version for each in spec.changes}
+        own = former  # without those of other masters
         for change in (each for each in spec.changes if each.number >= state.spec[0]):
             is_new, is_own = change.number > state.spec[0], change.number >> TERM_BITS == term
-            if is_new and is_own and change.former in known and change.former != former:
+            if is_new and is_own and change.former in known and change.former not in (former, own):
                 raise Violation(
                     f"job {spec.name}: version {change.version[:6]} changes {change.former[:6]}, and replaces {former[:6]}"
                 )
             if is_new or not change.former:
                 former = change.version
+                own = former if is_own or not is_new else own

@@ -214,6 +214,9 @@ class Run(Mesh):
         asked_us = min(last.line_us, log.schedule[-1].from_us) - max(0, *self.scenario.skews) - ahead_us
         if EPOCH_US + ended_us >= asked_us + newest.lateness_us + newest.keep_us:
             return ""  # it did not wait any longer
+        # A job that was stopped at once and started again has two ends: no line between the first and the start was taken.
+        stretches = [each for each in log.schedule[:-1] if each.version != END]
+        log = msgspec.structs.replace(log, schedule=[*stretches, log.schedule[-1]])
         wrong = (self.oracle.unfinished_at_end(log, ended_us, sink) for sink in self.sinks)
         return next(filter(None, wrong), "")
 
