@@ -249,7 +249,7 @@ class Run(Mesh):
         left = frozenset(worker for worker, member in state.positions.roster.items() if member.has_left)
         is_for = partial(self._is_for, state, self._newest(spec).base)
         about = self.schedule(spec), ends, state.is_past, left, is_for, state.served, self._retired_by(state)
-        return Log(spec.id, state.ballot, *about)
+        return Log(spec.id, state.ballot, *about, partial(_lacks, state))
 
     def _retired_by(self, state: JobState) -> list[tuple[int, Micros]]:
         """When that log dropped panes, and before which time."""
@@ -405,3 +405,9 @@ class Run(Mesh):
             mode=fault.mode,
             line_us=EPOCH_US + self.world.now_us,
         )
+
+
+def _lacks(state: JobState, version: str, start: Micros) -> bool:
+    """Whether a window is final in that log with agents missing."""
+    known = state.finals.get((version, start))
+    return known is not None and known.passed < known.expected

@@ -76,7 +76,8 @@ class Log(msgspec.Struct, frozen=True):
     first line on; windows that begin before it are not published. ends: positions in the files; None if the job was changed, so
     that files had to be read again. is_past: whether a window is past retention. left: agents of which the log records that they
     have left. is_for: whether a sink gets a window. retired: (time,
-    before): at which time of the simulation panes before which event time were dropped, one after the other."""
+    before): at which time of the simulation panes before which event time were dropped, one after the other. lacks: whether a
+    window is final there with agents missing."""
 
     job: JobId
     began: Ballot
@@ -87,6 +88,7 @@ class Log(msgspec.Struct, frozen=True):
     is_for: Callable[[NodeId, str, Micros], bool] = lambda sink, version, start: True
     served: Ballot = NO_BALLOT
     retired: Sequence[tuple[int, Micros]] = ()
+    lacks: Callable[[str, Micros], bool] = lambda version, start: False
 
 
 class Oracle:
@@ -431,7 +433,10 @@ class Oracle:
         if not truth and put.status == "open" and (put.lines[0] == 0 or put.ballot != log.served):
             return ""  # likewise: an open window is in no log, and a master withdraws only those that it has published
         may_be_worse = put.status != "open" or sink in self.were_away  # then another sink holds it
-        is_partial = bool(self._unread.numbers) and put.agents_reporting < put.agents_expected
+        # No agent reports again what was rejected, so a log that began anew may never have the window whole. The sink then keeps
+        # its result, without lines that came late.
+        is_less = put.agents_reporting < put.agents_expected or log.lacks(stretch.version, start)
+        is_partial = bool(self._unread.numbers) and is_less
         if (
             (self.gone or self._lossy or self.doubled or is_partial)
             and may_be_worse
