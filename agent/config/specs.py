@@ -38,12 +38,12 @@ WILDCARDS = ("0.0.0.0", "::")
 
 
 class SinkSection(msgspec.Struct, frozen=True):
-    """A sink that this agent serves to all jobs of the mesh: a lake, a stream, a broker, a webhook, files of lines, or a command.
+    """A sink that this agent serves to all jobs of the mesh: a lake, a stream, a broker, a webhook, files, or a command.
 
     parquet: the folder of the lake. console: the format in which the stream writes on the agent's standard output. mqtt: the
-    broker. webhook: the endpoint. jsonl: the folder of the files. command: a program and its arguments. prometheus: a receiver,
-    or the agent's metrics page. alertmanager: where it is; it takes alerts and no windows. shows_open: of a stream: whether it
-    shows the open windows of the agent's own jobs too. keep: the age at which the lake's days expire; None: never.
+    broker. webhook: the endpoint. jsonl, results: the folder of the files. command: a program and its arguments. prometheus: a
+    receiver, or the agent's metrics page. alertmanager: where it is; it takes alerts and no windows. shows_open: of a stream:
+    whether it shows the open windows of the agent's own jobs too. keep: the age at which the lake's days expire; None: never.
     compact_after: that at which a day becomes one file, in microseconds. jobs: patterns of the names of jobs whose windows it
     takes though they do not name it.
     """
@@ -54,6 +54,7 @@ class SinkSection(msgspec.Struct, frozen=True):
     mqtt: Broker | None = None
     webhook: Hook | None = None
     jsonl: Path | None = None
+    results: Path | None = None
     command: tuple[str, ...] | None = None
     alertmanager: Hook | None = None
     shows_open: bool = False
@@ -76,6 +77,8 @@ class SinkSection(msgspec.Struct, frozen=True):
             return f"sink {self.name}: alertmanager at {self.alertmanager}, alerts only"
         if self.jsonl is not None:
             return f"sink {self.name}: {self.jsonl}/JOB.DAY.jsonl"
+        if self.results is not None:
+            return f"sink {self.name}: {self.results}/JOB/HOUR.parquet"
         if self.prometheus is not None:
             return f"sink {self.name}: Prometheus, {self.prometheus}"
         if self.command is not None:

@@ -24,9 +24,7 @@ def window_of(job: str, put: Put, plan: Plan | None) -> Window:
         put.status,
         (epoch, int.from_bytes(node), n),
         Lines(*put.lines, put.not_converted),
-        tuple(ColumnInfo(output.name, str(output.type)) for output in plan.select)
-        if plan is not None
-        else (),
+        columns_of(plan) if plan is not None else (),
         put.rows,
         agents_reporting=put.agents_reporting,
         agents_expected=put.agents_expected,
@@ -34,6 +32,11 @@ def window_of(job: str, put: Put, plan: Plan | None) -> Window:
         others=put.others,
         is_single=plan is not None and plan.is_single,
     )
+
+
+@lru_cache(maxsize=64)
+def columns_of(plan: Plan) -> tuple[ColumnInfo, ...]:
+    return tuple(ColumnInfo(output.name, str(output.type)) for output in plan.select)
 
 
 @lru_cache(maxsize=64)

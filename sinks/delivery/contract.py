@@ -40,7 +40,8 @@ class WindowMessage(msgspec.Struct, frozen=True):
     """One window, or one change of an alert (`kind`). id: of (job, version, window, revision), the same at each repetition. body:
     JSON (`window_json_of`). is_newest: no newer window of the job was delivered before, nor a later revision of this one. keep_s:
     how long it matters. keys: the columns that no aggregate decides, without the window. end_us: of the window. fresh_s: after
-    that the next one is overdue."""
+    that the next one is overdue. start_us: of the window. columns: (name, Spark type) of each, as in the body; none for a
+    withdrawn window of a version that is not known any more."""
 
     id: str
     job: str
@@ -55,6 +56,8 @@ class WindowMessage(msgspec.Struct, frozen=True):
     end_us: int = 0
     fresh_s: int = 0
     kind: str = "window"
+    start_us: int = 0
+    columns: tuple[tuple[str, str], ...] = ()
 
 
 class Carrier(Protocol):

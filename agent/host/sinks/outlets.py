@@ -27,9 +27,11 @@ from elf.errors import PeerError
 from elf.jobmaster.delivery.chunks import put_bytes
 from elf.jobmaster.delivery.dispatch import Delivery, Dispatch
 from elf.jobmaster.delivery.ledger import Ledger
-from elf.jobmaster.delivery.shown import check_rows, key_columns, window_of
+from elf.jobmaster.delivery.shown import check_rows, columns_of, key_columns, window_of
 from elf.jobmaster.directory.job_spec import JobSpec
 from elf.jobmaster.log.schedule import plan_of
+from elf.jobmaster.plan.plan import Plan
+from elf.sinks.console.cells import unique_names
 from elf.sinks.console.jsonlines import window_object
 from elf.sinks.delivery.contract import (
     Carrier,
@@ -111,6 +113,10 @@ def _carrier(section: SinkSection, agent: str) -> Carrier | None:
         from elf.sinks.delivery.jsonl import JsonlCarrier
 
         return JsonlCarrier(section.jsonl)
+    if section.results is not None:
+        from elf.sinks.results.carrier import ResultsCarrier
+
+        return ResultsCarrier(section.results)
     if section.prometheus is not None:
         from elf.sinks.delivery.prometheus import RemoteWriteCarrier, ScrapeCarrier
 
@@ -133,6 +139,8 @@ def alert_carrier(section: SinkSection, agent: str) -> Carrier | None:
         from elf.sinks.delivery.mqtt import MqttCarrier
 
         return MqttCarrier(section.mqtt, agent, f"{section.name}\0alerts")
+    if section.results is not None:
+        return None
     return _carrier(section, agent)
 
 
@@ -256,7 +264,7 @@ class Outlet:
         """Raises PeerError for a window that cannot be shown."""
         put, spec = delivery.load.put, delivery.load.spec
         check_rows(put)
-        plan = next((plan_of(each.plan) for each in spec.whole if each.digest == put.version), None)
+        plan = _plan(spec, put.version)
         if plan is None and put.status != WITHDRAWN:
             raise PeerError("its version is not known any more")
         status = self._status(delivery)
@@ -352,10 +360,23 @@ def _message(delivery: Delivery, body: bytes, is_newest: bool, status: str) -> W
         _keys(spec, put.version),
         put.end,
         fresh_s,
+        start_us=put.start,
+        columns=_columns(spec, put.version),
     )
 
 
 def _keys(spec: JobSpec, version: str) -> tuple[str, ...]:
     """The columns that no aggregate decides, as they are named in the text of a window."""
-    plan = next((plan_of(each.plan) for each in spec.whole if each.digest == version), None)
+    plan = _plan(spec, version)
     return key_columns(plan) if plan is not None else ()
+
+
+def _columns(spec: JobSpec, version: str) -> tuple[tuple[str, str], ...]:
+    """(name, Spark type) of the columns, as they are named in the text of a window."""
+    plan = _plan(spec, version)
+    infos = columns_of(plan) if plan is not None else ()
+    return tuple(zip(unique_names(infos), (each.type for each in infos), strict=True))
+
+
+def _plan(spec: JobSpec, version: str) -> Plan | None:
+    return next((plan_of(each.plan) for each in spec.whole if each.digest == version), None)

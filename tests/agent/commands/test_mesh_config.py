@@ -46,7 +46,7 @@ path = "access.log"
 """
 KINDS = (
     ':19: [sink] name: expected one of parquet = "FOLDER", console = "json", mqtt = "mqtt://HOST", '
-    'webhook = "https://HOST/PATH", jsonl = "FOLDER", exec = ["/PROGRAM"], prometheus = "scrape", '
+    'webhook = "https://HOST/PATH", jsonl = "FOLDER", results = "FOLDER", exec = ["/PROGRAM"], prometheus = "scrape", '
     'alertmanager = "http://HOST:9093", found '
 )
 BROKER = "mqtt://HOST:PORT or mqtts://HOST:PORT (with TLS), without a user: credentials names a file for it"
@@ -437,12 +437,15 @@ def test_files_of_lines_and_a_command() -> None:
     text = TEXT.replace(
         'parquet = "/srv/lake"', 'jsonl = "windows"\n\n[[sink]]\nname = "c"\nexec = ["/bin/c", "$x"]'
     )
+    text += '\n[[sink]]\nname = "r"\nresults = "rows"\n'
     mesh = read(text).mesh
-    files, command = mesh.sinks
+    files, command, results = mesh.sinks
     assert (files.jsonl, command.command) == (Path("/etc/elf/windows"), ("/bin/c", "$x"))
     assert [str(each) for each in mesh.sinks] == [
         "sink lake: /etc/elf/windows/JOB.DAY.jsonl",
         "sink c: runs /bin/c",
+        "sink r: /etc/elf/rows/JOB/HOUR.parquet",
     ]
+    assert (results.results, results.takes_rows) == (Path("/etc/elf/rows"), True)
     assert files.takes_rows
     assert command.takes_rows

@@ -10,6 +10,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from standardwebhooks import Webhook
 
@@ -243,7 +244,7 @@ def test_a_killed_agent_repeats_to_a_webhook_with_the_same_id(hooked: Mesh, endp
 
 
 def test_files_and_a_command_get_each_final_window(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both from one agent; the command fails at first."""
+    """All from one agent, and rows of Parquet too; the command fails at first."""
     monkeypatch.setattr(Dispatch, "pause_us", 20_000)
     program = tmp_path / "program"
     seen = tmp_path / "seen"
@@ -251,11 +252,12 @@ def test_files_and_a_command_get_each_final_window(tmp_path: Path, monkeypatch: 
     program.chmod(0o755)
     sections = [
         SinkSection("files", jsonl=tmp_path / "lines"),
+        SinkSection("table", results=tmp_path / "results"),
         SinkSection("notify", command=(str(program),)),
     ]
     parameters = Parameters(seat_retry_us=100_000, seat_retry_us_max=SECOND)
     with Mesh(tmp_path, nodes=3, lake=tmp_path / "lake", others=sections, parameters=parameters) as mesh:
-        start(mesh, "hits", "files", "notify")
+        start(mesh, "hits", "files", "table", "notify")
         wait_until(
             lambda: seen.is_dir() and len(list(seen.iterdir())) >= 4, "the command did not get four windows"
         )
@@ -264,9 +266,15 @@ def test_files_and_a_command_get_each_final_window(tmp_path: Path, monkeypatch: 
         written = [json.loads(line) for line in file.read_bytes().splitlines()]
         for found in [*told, *written]:
             check_exact(mesh, found)
+        wait_until(lambda: any(tmp_path.glob("results/hits/*.parquet")), "there is no result")
+        stored = pq.read_table(tmp_path / "results" / "hits").to_pylist()
         states = {state.name: state for state in mesh.sink.delivering(0)} if mesh.sink is not None else {}
     assert file.name.startswith("hits.")
     assert (states["notify"].refusals, states["files"].refusals) == (1, 0)
+    lines = {(row["window"]["start"], row["path"]): row["hits"] for found in written for row in found["rows"]}
+    rows = {(f"{row['window']['start']:%Y-%m-%dT%H:%M:%SZ}", row["path"]): row["hits"] for row in stored}
+    assert len(rows) == len(stored) > 0
+    assert rows.items() <= lines.items() or lines.items() <= rows.items(), "one sink may be a window ahead"
     starts = [found["_elf"]["window"]["start"] for found in written]
     assert (starts, len(starts) >= 4) == (sorted(set(starts)), True)
 

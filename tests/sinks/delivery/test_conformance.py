@@ -11,6 +11,7 @@ from pathlib import Path
 from queue import Empty
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from msgspec.structs import replace
 
@@ -20,6 +21,7 @@ from elf.sinks.delivery.jsonl import JsonlCarrier
 from elf.sinks.delivery.mqtt import MqttCarrier
 from elf.sinks.delivery.prometheus import RemoteWriteCarrier
 from elf.sinks.delivery.webhook import WebhookCarrier
+from elf.sinks.results.carrier import ResultsCarrier
 from elf.sinks.spec import Broker, Hook
 from tests.rigs.agents.prometheus import prometheus
 from tests.sinks.delivery.endpoint import Endpoint, endpoint_in_thread
@@ -27,6 +29,7 @@ from tests.sinks.delivery.mosquitto import PATIENCE_S, mosquitto, subscribed
 
 pytestmark = pytest.mark.process
 MESSAGE = WindowMessage("id", "hits", "v1", "final", "1.0.1", "ff", b"", False, 3600, ("x",))
+COLUMNS = (("x", "string"), ("v", "bigint"))
 BEGIN_S = int(time.time()) - 600
 
 
@@ -45,7 +48,8 @@ class Rig:
 
 def message(n: int, size: int = 0) -> WindowMessage:
     body = b'{"n":%d,"rows":[{"x":"%s","v":%d},\n{"x":"\\n\xc3\xa9","v":%d}]}' % (n, b"x" * size, n, n)
-    return replace(MESSAGE, id=f"{n:032x}", body=body, end_us=(BEGIN_S + n) * 1_000_000)
+    at_us = (BEGIN_S + n) * 1_000_000
+    return replace(MESSAGE, id=f"{n:032x}", body=body, start_us=at_us, end_us=at_us, columns=COLUMNS)
 
 
 def number_of(body: bytes) -> int:
@@ -122,6 +126,30 @@ def jsonl(folder: Path) -> Iterator[Rig]:
 
 
 @contextmanager
+def results(folder: Path) -> Iterator[Rig]:
+    """Of files that are replaced, what arrives is the end; each window has two rows."""
+    files, seen = folder / "files", [0]
+
+    def read(count: int) -> list[int]:
+        rows = pq.read_table(files / "hits").to_pylist()
+        assert [row["x"] for row in rows[1::2]] == ["\n\u00e9"] * (len(rows) // 2)
+        found = [row["v"] for row in rows[1::2]]
+        seen[0], new = len(found), found[seen[0] :]
+        assert len(new) >= count
+        return new
+
+    def set_down(is_down: bool) -> None:
+        if is_down:
+            files.rename(folder / "away")
+            files.touch()
+        else:
+            files.unlink()
+            (folder / "away").rename(files)
+
+    yield Rig(lambda: ResultsCarrier(files), read, set_down)
+
+
+@contextmanager
 def command(folder: Path) -> Iterator[Rig]:
     got, program, seen = folder / "got", folder / "program", [0]
     program.write_text(f"#!/bin/sh\n(tr -d '\\n'; echo) > {got}.part && cat {got}.part >> {got}\n")
@@ -158,7 +186,7 @@ def remote_write(folder: Path) -> Iterator[Rig]:
         yield Rig(lambda: RemoteWriteCarrier(hook), read, set_down)
 
 
-@pytest.fixture(params=[mqtt, webhook, jsonl, command, remote_write], ids=lambda kind: kind.__name__)
+@pytest.fixture(params=[mqtt, webhook, jsonl, results, command, remote_write], ids=lambda kind: kind.__name__)
 def rig(request: Any, tmp_path: Path) -> Iterator[Rig]:
     kind: Callable[[Path], AbstractContextManager[Rig]] = request.param
     with kind(tmp_path) as rig:
