@@ -45,7 +45,7 @@ STORE_BYTES = 16 << 20
 
 class RunOptions(msgspec.Struct, frozen=True):
     """What to run. days_of: the time zone whose days windows of whole days are. lateness_us, emit_us: of a live run, as of a job;
-    without a lateness that of the formats."""
+    without a lateness that of the formats. source: what the query calls the files."""
 
     query: str
     files: tuple[str, ...]
@@ -59,6 +59,7 @@ class RunOptions(msgspec.Struct, frozen=True):
     lateness_us: int | None = None
     emit_us: int = EMIT_US
     parameters: Mapping[str, str] = msgspec.field(default_factory=dict)
+    source: str = "access"
 
     @property
     def bounds(self) -> tuple[int | None, int | None] | None:
@@ -210,13 +211,14 @@ def run(
     on_progress: Callable[[Progress], None] | None = None,
     notices: Callable[[str], None] = lambda _: None,
     on_lost: Callable[[str], None] = lambda _: None,
+    on_plan: Callable[[Plan | RowPlan], None] = lambda _: None,
     stop: Event | None = None,
 ) -> Summary:
     """Run a query over files and give every window to the sinks; see `RunOptions`.
 
     Raises QueryError, UsageError, FormatError before anything is read; OSError from a sink. A set `stop` ends the reading,
     and what was read is published. `on_lost` is told of input that is missing from the result (`Summary.lost`): then no window
-    is final, and sinks that take states get none.
+    is final, and sinks that take states get none. `on_plan` is called with the plan before anything is read.
     """
     began = time.monotonic()
     lost = Lost(on_lost)
@@ -228,6 +230,7 @@ def run(
     for note in formats.notes(column.name for column in plan.columns):
         notices(note)
     check_lakes(plan, sinks)
+    on_plan(plan)
     reading = time.monotonic()
     shot = _new_shot(options, plan, formats, sinks)
     total = inputs.total_bytes(paths)
@@ -299,8 +302,8 @@ def put_last(shot: RowShot, sinks: Sequence[Sink], lost: Lost) -> None:
 
 
 def compile_plan(options: RunOptions, schema: Mapping[str, SqlType]) -> Plan | RowPlan:
-    """The plan of the query. With one set of files there is one source, `access`."""
-    plan = compiled(options.query, {"access": schema}, options.parameters)
+    """The plan of the query. With one set of files there is one source."""
+    plan = compiled(options.query, {options.source: schema}, options.parameters)
     if isinstance(plan, RowPlan):
         return plan
     spec = plan.window

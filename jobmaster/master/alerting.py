@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 
 from elf.jobmaster.alerts.book import Hit, JudgedWindow, Judgement
+from elf.jobmaster.alerts.replay import next_end
 from elf.jobmaster.delivery.outbox import LATER
 from elf.jobmaster.directory.settings import Settings, settings_at
 from elf.jobmaster.log.entries import Judged
@@ -263,5 +264,4 @@ def _is_end(shape: Shape, time_us: Micros) -> bool:
 
 
 def _next_end(shape: Shape, time_us: Micros) -> Micros:
-    """The first end of a window past that time, whose starts are the multiples of the slide; that time itself is none."""
-    return time_us + shape.slide_us - (time_us - shape.size_us) % shape.slide_us
+    return next_end(shape.size_us, shape.slide_us, time_us)

@@ -7,8 +7,9 @@ agents and masters, and the job's own plan for the results. Imports pyarrow.
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -119,26 +120,32 @@ def _valid_rows(stored: Stored, columns: Sequence[str]) -> Iterator[Any]:
                     yield table.filter(mask)
 
 
-def counted(stored: Stored) -> tuple[Any, ...]:
-    """Panes, from, until (microseconds or None), line counters, and incomplete panes of a version."""
+def coverage(stored: Stored) -> list[dict[str, Any]]:
+    """For each pane of a version, the values of the columns `HEAD` and `COVERAGE`."""
     panes: dict[int | None, dict[str, Any]] = {}
     for table in valid_rows(stored, COVERAGE):
         starts = table.column("_pane_start").cast(pa.int64()).to_numpy(zero_copy_only=False)
         first = np.unique(starts, return_index=True)[1] if table.num_rows else np.empty(0, np.int64)
         for row in table.take(pa.array(first, pa.int64())).to_pylist():
             panes[row["_pane_start"]] = row
-    rows = list(panes.values())
+    return list(panes.values())
+
+
+def counted(stored: Stored) -> tuple[Any, ...]:
+    """Panes, from, until (microseconds or None), line counters, and incomplete panes of a version."""
+    rows = coverage(stored)
     if not rows:
         return (0, None, None, *(None for _ in COUNTERS), 0)
     starts = [at for row in rows if (at := row["_pane_start"]) is not None]
     ends = [at for row in rows if (at := row["_pane_end"]) is not None]
     totals = [sum(row[f"_lines_{name}"] for row in rows) for name in COUNTERS]
     incomplete = sum(row["_agents_reporting"] < row["_agents_expected"] for row in rows)
-    bounds = (_micros(min(starts)) if starts else None, _micros(max(ends)) if ends else None)
+    bounds = (micros(min(starts)) if starts else None, micros(max(ends)) if ends else None)
     return (len(rows), *bounds, *totals, incomplete)
 
 
-def _micros(at: Any) -> int:
+def micros(at: Any) -> int:
+    """A time of a table, in microseconds since 1970."""
     return int(pa.scalar(at, pa.timestamp("us", tz="UTC")).cast(pa.int64()).as_py())
 
 
@@ -156,7 +163,25 @@ def results(
     """
     zone = every.zone if every is not None and every.us % DAY_US == 0 and every.zone != "UTC" else ""
     window = None if every is None else WindowSpec(every.us, every.us, zone)
-    plan = replace(plan, window=window)
+    merged = _merged(stored, replace(plan, window=window), lambda rows: _targets(rows, every, zone), keys)
+    for _, found in merged:
+        yield from found
+
+
+def windows(stored: Stored, plan: Plan) -> Iterator[tuple[int, Sequence[tuple[Any, ...]]]]:
+    """(start, rows) of each window of the job's own size that has a group: in time order; of sliding ones first those that begin
+    at multiples of the size, and so on."""
+    spec = plan.window
+    assert spec is not None
+    apart = replace(plan, window=WindowSpec(spec.size_us, spec.size_us))
+    for shift in range(0, spec.size_us, spec.slide_us):
+        yield from _merged(stored, apart, partial(_starts_of, size_us=spec.size_us, shift_us=shift), None)
+
+
+def _merged(
+    stored: Stored, plan: Plan, targets: Callable[[Any], Any], keys: Mapping[int, int] | None
+) -> Iterator[tuple[int, Sequence[tuple[Any, ...]]]]:
+    """(start, rows) of each window with a group. targets: the start of the window of each row of a table."""
     stored_keys = stored.keys
     names = {f"#k{i}": stored_keys[i if keys is None else keys[i]]["stored"] for i in range(len(plan.keys))}
     names |= {column["name"]: column["stored"] for column in stored.states}
@@ -172,17 +197,26 @@ def results(
         for table in valid_rows(stored, list(read)):
             rows = table.filter(pc.invert(table.column("_empty")))
             if rows.num_rows:
-                panes.merge(rows_of(rows, _targets(rows, every, zone), plan, names))
-        for _, found in Publisher(stored.job, plan, budget).results(panes.pieces(members=False)):
-            yield from found
+                panes.merge(rows_of(rows, targets(rows), plan, names))
+        yield from Publisher(stored.job, plan, budget).results(panes.pieces(members=False))
     finally:
         panes.close()
         budget.close()
 
 
+def _pane_starts(table: Any) -> Any:
+    return pc.fill_null(table.column("_pane_start").cast(pa.int64()), 0).to_numpy(zero_copy_only=False)
+
+
+def _starts_of(table: Any, size_us: int, shift_us: int) -> Any:
+    """The start of the window of each row, of windows that begin `shift_us` past the multiples of their size."""
+    starts = _pane_starts(table)
+    return starts - np.mod(starts - shift_us, size_us)
+
+
 def _targets(table: Any, every: Every | None, zone: str) -> Any:
     """The start of the window of each row: local time where the windows have a zone."""
-    starts = pc.fill_null(table.column("_pane_start").cast(pa.int64()), 0).to_numpy(zero_copy_only=False)
+    starts = _pane_starts(table)
     if every is None:
         return np.zeros(len(starts), dtype=np.int64)
     local = zone_named(zone).local(starts) if zone else starts

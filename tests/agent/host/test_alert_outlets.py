@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from standardwebhooks import Webhook
 
 from elf.agent.config.specs import SinkSection
 from elf.jobmaster.delivery.dispatch import Dispatch
+from elf.sinks.lake.layout import ledger
 from elf.sinks.spec import Hook
 from elf.srt.messages.parameters import Parameters
 from elf.typer_cli import main
@@ -27,6 +28,7 @@ pytestmark = pytest.mark.process
 LEAST = 11
 JOB = f"""\
 lateness = "3s"
+sinks = ["lake"]
 sql = "SELECT window, path, count(*) AS hits FROM access GROUP BY window(time, '2 seconds'), path"
 
 [[alert]]
@@ -61,7 +63,8 @@ def mesh(
     hooks = {"pager": Hook("127.0.0.1", endpoint.port, False, "/in", "shop", secret, is_private=True)}
     others = [SinkSection("am", alertmanager=Hook("127.0.0.1", server.port, False, "/", is_private=True))]
     parameters = Parameters(seat_retry_us=100_000, seat_retry_us_max=SECOND)
-    with Mesh(tmp_path, nodes=3, hooks=hooks, others=others, parameters=parameters) as mesh:
+    lake = tmp_path / "lake"
+    with Mesh(tmp_path, nodes=3, lake=lake, hooks=hooks, others=others, parameters=parameters) as mesh:
         (tmp_path / "hits.toml").write_text(JOB)
         file = str(tmp_path / "hits.toml")
         assert main(["job", "start", "hits", "-f", file, "--agent", str(mesh.socket())]) == 0
@@ -127,3 +130,34 @@ def test_a_killed_agent_repeats_what_was_not_recorded_and_loses_nothing(
     again = events(endpoint, 4)
     assert again[0]["id"] == found[-1]["id"], "it was not acknowledged"
     check(mesh, [*found, *again])
+
+
+def test_a_backtest_by_the_lake_says_what_was_heard(
+    mesh: Mesh, endpoint: Endpoint, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """From the window on that fired first: the running job's own alert, and its windows in the lake."""
+    heard = [
+        (each["state"], each["at"], each["since"], each["keys"], each["text"]) for each in events(endpoint, 6)
+    ]
+    last = max(datetime.fromisoformat(at) for _, at, *_ in heard)
+
+    def has_last() -> bool:
+        return (
+            max((start for _, start in ledger(tmp_path / "lake", "hits")), default=0)
+            >= last.timestamp() * 1e6
+        )
+
+    wait_until(has_last, "the lake has the windows", seconds=PATIENCE_S)
+    capsys.readouterr()
+    since, source = heard[0][2], ("--lake", str(tmp_path / "lake"), "--agent", str(mesh.socket()))
+    assert main(["alerts", "backtest", "many", *source, "--since", since, "--output", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)["changes"]
+    told = [
+        (each["state"], _text(each["at_us"]), _text(each["since_us"]), each["keys"], each["text"])
+        for each in found
+    ]
+    assert told[:6] == heard
+
+
+def _text(at_us: int) -> str:
+    return f"{datetime.fromtimestamp(at_us / 1e6, UTC):%Y-%m-%dT%H:%M:%SZ}"
