@@ -19,7 +19,7 @@ from io import BytesIO, StringIO
 from pathlib import Path
 from typing import Any
 
-from elf.agent.demo import load, server, site
+from elf.agent.demo import load, rush, server, site
 from elf.agent.demo.load import Sent
 from elf.agent.demo.oracle import Cell, Meaning, Stretch, Totals, compare, count_logs
 from elf.agent.demo.receiver import Receiver
@@ -65,13 +65,14 @@ FROM traffic GROUP BY _version, window_start, status
 def demo_command(folder: Path, seconds: int, seed: int) -> int:
     """Play it all. Returns 0 when the lake's rows equal the logs', else 1."""
     folder = folder.absolute()
-    logs, stretches, received = collect(folder, seconds, seed)
+    logs, stretches, received, alerts = collect(folder, seconds, seed)
     counted = count_logs(logs, stretches, WINDOW_US)
     page = folder / "report.html"
     announce(f"the Spark report of {folder / 'lake'}")
     stored = report(folder / "lake", page)
     announce(f"the report as a page, to open in a browser: {page}")
-    return compare(counted, stored, stretches, announce) or check_hook(counted, received)
+    wrong = compare(counted, stored, stretches, announce) or check_hook(counted, received)
+    return wrong or rush.check(alerts, rush.count_lines(logs), announce)
 
 
 def check_hook(counted: Totals, received: Totals) -> int:
@@ -82,9 +83,11 @@ def check_hook(counted: Totals, received: Totals) -> int:
     return int(received != counted)
 
 
-def collect(folder: Path, seconds: int, seed: int) -> tuple[list[Path], list[Stretch], Totals]:
+def collect(
+    folder: Path, seconds: int, seed: int
+) -> tuple[list[Path], list[Stretch], Totals, list[rush.Event]]:
     """Serve, visit, follow, change, kill and rotate; returns the logs that were written, the versions of traffic, and what the
-    webhook received of it."""
+    webhook received of it, and of the alert."""
     clean(folder)
     site.build(folder / "site")
     receiver = Receiver(folder)
@@ -99,10 +102,12 @@ def collect(folder: Path, seconds: int, seed: int) -> tuple[list[Path], list[Str
                 "traffic", TRAFFIC, f"{LATENESS_S}s", "--sink", "hook", "--param", f"least={LEAST}"
             )
             team.start_job("paths", PATHS, f"{LATENESS_S}s")
+            announce(f"job rush has an alert for the webhook: more than {rush.LEAST} requests in two seconds")
+            team.start_file("rush", rush.JOB)
             play = Play(team, webs, receiver, seconds)
             play.run(seed)
             stretches = play.stretches()
-    return play.logs(), stretches, receiver.totals()
+    return play.logs(), stretches, receiver.totals(), receiver.alerts()
 
 
 class Play:
@@ -209,8 +214,8 @@ class Play:
         return [*self.rotated, *(web.log for web in self.webs)]
 
     def _wait_for_lake(self) -> None:
-        """Return when the lake holds each window of both jobs that has lines, and the webhook those of traffic. Raises
-        `PeerError`.
+        """Return when the lake holds each window of both jobs that has lines, the webhook those of traffic, and the alert is
+        resolved. Raises `PeerError`.
 
         A change may leave one version a part of a window without lines: nothing is stored of it.
         """
@@ -227,6 +232,10 @@ class Play:
                         f"{job}: {len(missing)} of {len(wanted)} windows did not arrive; see the agent.log of each agent"
                     )
                 time.sleep(0.1)
+        while not rush.is_over(self.receiver.alerts()):
+            if time.monotonic() > until:
+                raise PeerError("the alert rush was not resolved; see the agent.log of each agent")
+            time.sleep(0.1)
 
     def _arrived(self, job: str) -> set[tuple[str, int]]:
         """(version, start) of each window of a job that is where it goes."""

@@ -31,6 +31,7 @@ class Receiver:
         self.secret.write_text(f"whsec_{b64encode(key).decode()}\n", "ascii")
         self.unsigned = 0
         self._windows: Found = {}
+        self._alerts: dict[str, dict[str, Any]] = {}
         self._lock = Lock()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self, key))
         self.url = f"http://127.0.0.1:{self._server.server_port}/windows"
@@ -47,7 +48,11 @@ class Receiver:
             thread.join()
 
     def take(self, event: dict[str, Any]) -> None:
-        """Keep a window, unless a later revision of it is there. It may come twice."""
+        """Keep a window, unless a later revision of it is there, or a change of an alert. Both may come twice."""
+        if event["type"] == "elf.alert":
+            with self._lock:
+                self._alerts[event["id"]] = event["data"]
+            return
         about, rows = event["data"]["_elf"], event["data"]["rows"]
         start = int(datetime.fromisoformat(about["window"]["start"]).timestamp()) * 1_000_000
         with self._lock:
@@ -58,6 +63,11 @@ class Receiver:
     def windows(self) -> set[tuple[str, int]]:
         with self._lock:
             return set(self._windows)
+
+    def alerts(self) -> list[dict[str, Any]]:
+        """The changes of alerts, each once, in the order of their times."""
+        with self._lock:
+            return sorted(self._alerts.values(), key=lambda each: str(each["at"]))
 
     def totals(self) -> Totals:
         """The rows of all windows."""

@@ -203,6 +203,12 @@ class Team:
         options = ("--sql", sql, "--lateness", lateness, "--sink", "lake", *more)
         self.change("start", name, self.agents[0], *options)
 
+    def start_file(self, name: str, text: str) -> None:
+        """Start a job of a file, which is left in the folder."""
+        file = self.folder / f"{name}.toml"
+        file.write_text(text, encoding="utf-8")
+        self.change("start", name, self.agents[0], "-f", str(file))
+
     def change(self, verb: str, job: str, agent: Agent, *arguments: str) -> str:
         """`elf job VERB JOB`, signed by the operator, at one agent: what it prints."""
         keys = self.keys / "operator.keys"

@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from elf.agent.commands.parse import read
-from elf.agent.demo import play, server, site, team
+from elf.agent.demo import play, rush, server, site, team
 from elf.agent.demo.load import Sent, request, send
 from elf.agent.demo.oracle import Meaning, Stretch, compare, count_logs
 from elf.agent.demo.origin import Origin, Request, quoted, read_request
@@ -264,3 +264,44 @@ def test_what_the_webhook_received_is_compared_too(capsys: pytest.CaptureFixture
         "» webhook: 2 rows in 2 windows, each signed: all equal",
         "» webhook: 2 rows in 2 windows, each signed: they DIFFER from the logs",
     ]
+
+
+def change(state: str, second: int, text: str = "1,000 requests") -> rush.Event:
+    return {"state": state, "at": f"2026-11-27T13:19:{second:02}Z", "text": text}
+
+
+RUSH_US = 1_795_785_540_000_000  # 13:19
+
+
+@pytest.mark.parametrize(
+    ("events", "code", "last"),
+    [
+        ([change("firing", 4), change("resolved", 8)], 0, "resolved at 13:19:08, 7 requests"),
+        ([change("firing", 4), change("resolved", 10)], 0, "resolved at 13:19:10, 0 requests"),
+        ([change("firing", 8), change("resolved", 10)], 1, "resolved at 13:19:10, 0 requests"),
+        (
+            [change("firing", 4), change("resolved", 6)],
+            1,
+            "resolved at 13:19:06, 950 requests: the logs DIFFER",
+        ),
+        ([change("firing", 4), change("firing", 6)], 1, "the webhook did not receive all of its changes"),
+        ([], 1, "the webhook did not receive all of its changes"),
+    ],
+)
+def test_the_alert_of_the_demo_is_compared_with_the_logs(
+    events: list[rush.Event], code: int, last: str
+) -> None:
+    """The windows that begin at 13:19:02, :04 and :06 have 1,000, 950 and 7 lines."""
+    counted = Counter(
+        {RUSH_US + 2_000_000: 1_000, RUSH_US + 4_000_000: rush.LEAST + 50, RUSH_US + 6_000_000: 7}
+    )
+    said: list[str] = []
+    assert (rush.check(events, counted, said.append), said[-1]) == (code, f"alert rush: {last}")
+
+
+def test_the_alert_of_the_demo_counts_the_lines_of_all_logs(tmp_path: Path) -> None:
+    line = '1.2.3.4 - - [27/Nov/2026:13:19:0{} +0000] "GET / HTTP/1.1" 200 7 "-" "x" 0.250\n'
+    for name, seconds in (("a", "233"), ("b", "34")):
+        (tmp_path / name).write_text("".join(map(line.format, seconds)))
+    found = rush.count_lines([tmp_path / "a", tmp_path / "b"])
+    assert found == {RUSH_US + 2_000_000: 4, RUSH_US + 4_000_000: 1}
