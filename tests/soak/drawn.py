@@ -44,6 +44,7 @@ from elf.agent.simulator.world.sources import Loss, Traffic
 from elf.srt.messages.ids import NodeId, closeness, job_id, node_id
 from elf.srt.messages.parameters import Parameters
 from tests.rigs.quick import QUICK
+from tests.soak.alerted import alerted
 from tests.soak.bugs import Bugs, spoilt
 from tests.soak.busy import busy, started_anew, tried
 from tests.soak.faults import in_order, with_faults
@@ -63,7 +64,9 @@ def random_scenario(seed: int) -> Scenario:
     plain = _in_pieces(_Doubles(Bugs(plain).scenario()).scenario())
     plain = _Sides(_Rejected(_Beside(plain).scenario()).scenario()).scenario()
     plain = _stopped(_Operators(plain).scenario())
-    return plain if seed < KEPT_BELOW else spoilt(tried(started_anew(busy(visited(tuned(plain))))))
+    if seed < KEPT_BELOW:
+        return plain
+    return alerted(spoilt(tried(started_anew(busy(visited(tuned(plain)))))))
 
 
 class _Doubles:

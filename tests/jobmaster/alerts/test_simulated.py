@@ -8,17 +8,11 @@ import pytest
 from msgspec.structs import replace
 
 from elf.agent.simulator.run import Run, simulate
-from elf.agent.simulator.scenario.scenario import SECOND, Scenario
+from elf.agent.simulator.scenario.scenario import Scenario
 from elf.jobmaster.alerts.book import EMPTY
 from elf.jobmaster.log.job_state import JobState, StateSnapshot
 from tests.rigs.canaries import meshes
-
-
-def with_alert(scenario: Scenario, for_s: int = 0) -> Scenario:
-    """Its job has an alert that often changes its state; no window is final without an agent."""
-    job = replace(scenario.jobs[0], alert=22, alert_for_us=for_s * SECOND)
-    parameters = replace(scenario.parameters, hold_us_max=60 * SECOND)
-    return replace(scenario, jobs=(job,), parameters=parameters, sinks=2)
+from tests.soak.alerted import with_alert
 
 
 def run_of(scenario: Scenario) -> tuple[str, Run]:
