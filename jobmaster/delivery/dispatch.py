@@ -64,10 +64,11 @@ class Delivery(msgspec.Struct, frozen=True, eq=False):
 
 
 class Dispatch:
-    """The windows of one sink. delivered, refusals, failures: since the start. problem: why nothing is delivered now, or ""."""
+    """The windows of one sink. delivered, refusals, failures: since the start. problem: why nothing is delivered now, or "".
+    at_once: how many fly at a time."""
 
-    def __init__(self, bytes_max: int = BYTES_MAX) -> None:
-        self._bytes_max = bytes_max
+    def __init__(self, bytes_max: int = BYTES_MAX, at_once: int = AT_ONCE) -> None:
+        self._bytes_max, self._at_once = bytes_max, at_once
         self._waiting: dict[Key, Delivery] = {}
         self._flying: dict[Key, Delivery] = {}
         self.nbytes = 0
@@ -109,7 +110,7 @@ class Dispatch:
 
     def next(self) -> list[Delivery]:
         """The windows that begin to fly now, in the order in which they are to be sent: by start. O(windows log windows)."""
-        room = AT_ONCE - len(self._flying)
+        room = self._at_once - len(self._flying)
         if room <= 0 or not self._waiting:
             return []
         free = (each for key, each in self._waiting.items() if key not in self._flying)
@@ -170,6 +171,6 @@ class Dispatch:
         """Raise AssertionError unless the invariants hold. O(windows)."""
         each = (*self._waiting.values(), *self._flying.values())
         assert self.nbytes == sum(delivery.nbytes for delivery in each)
-        assert len(self._flying) <= AT_ONCE
+        assert len(self._flying) <= self._at_once
         for key in self._waiting.keys() & self._flying.keys():
             assert self._waiting[key].revision > self._flying[key].revision

@@ -61,7 +61,8 @@ class WindowMessage(msgspec.Struct, frozen=True):
 
 
 class Carrier(Protocol):
-    """One connection. All methods run on the loop."""
+    """One connection. All methods run on the loop. One with `at_once` takes so many messages without acknowledgement, instead of
+    16 (`dispatch.AT_ONCE`)."""
 
     async def connect(self) -> None:
         """Raises DeliveryError."""

@@ -33,6 +33,8 @@ PROBLEM_CHARS = 200
 class ResultsCarrier:
     """Writes files below a folder. See `Carrier`. Raises UsageError without pyarrow."""
 
+    at_once = 64
+
     def __init__(self, folder: Path) -> None:
         if find_spec("pyarrow") is None:
             raise UsageError("results as Parquet need pyarrow: pip install 'elf-mesh[lake]'")

@@ -2,6 +2,7 @@
 out on stdout.
 
     FOLDER/JOB/2026-11-24T13.parquet       the windows that start in that hour (UTC), in order, each in its newest revision
+    FOLDER/JOB/2026-11-24T13~2.parquet     more of them, once the file before has `PART_ROWS` rows
     FOLDER/JOB~2/2026-11-25T09.parquet     from the change on that gave the query other columns, or columns of other types
 
 Each file is replaced as a whole, by a rename, so a reader finds the windows of before or those of now. Names and revisions of
@@ -29,6 +30,8 @@ import msgspec
 from elf.sinks.results.frames import ResultAnswer, ResultRequest, ResultWindow
 
 HOUR_US = 3_600_000_000
+PART_ROWS = 200_000
+"""A file is written again with each of its windows: some 30 ms for so many rows of four columns."""
 KEY = b"elf"
 LOCK = ".elf.lock"
 Name = tuple[str, int]
@@ -92,7 +95,7 @@ def _by_file(windows: Sequence[ResultWindow]) -> dict[tuple[str, int], list[int]
 def _write_hour(folder: Path, job: str, hour: int, fresh: dict[ResultWindow, Any]) -> None:
     """Each window goes into the folder of its columns. A withdrawn one has none: it leaves the file that has it. Raises OSError,
     Unreadable."""
-    stem = f"{datetime.fromtimestamp(hour / 1e6, UTC):%Y-%m-%dT%H}.parquet"
+    stem = f"{datetime.fromtimestamp(hour / 1e6, UTC):%Y-%m-%dT%H}"
     tables = list(_tables(folder, job))
     into: dict[Path, dict[ResultWindow, Any]] = {}
     for window, table in fresh.items():
@@ -108,7 +111,42 @@ def _write_hour(folder: Path, job: str, hour: int, fresh: dict[ResultWindow, Any
             tables.append(place)
         into.setdefault(place, {})[window] = table
     for place, windows in into.items():
-        _write_file(place / stem, windows)
+        for path, some in _by_part(place, stem, windows).items():
+            _write_file(path, some)
+
+
+def _by_part(place: Path, stem: str, fresh: dict[ResultWindow, Any]) -> dict[Path, dict[ResultWindow, Any]]:
+    """In which file of the hour each window is, or is to be. Raises OSError, Unreadable."""
+    parts, where, rows = [place / f"{stem}.parquet"], dict[Name, Path](), 0
+    for number in count(2):
+        held = _held(parts[-1])
+        where |= {each.name: parts[-1] for each in held}
+        rows = sum(each.rows for each in held)
+        following = place / f"{stem}~{number}.parquet"
+        if not following.exists():
+            break
+        parts.append(following)
+    found: dict[Path, dict[ResultWindow, Any]] = {}
+    for window, table in fresh.items():
+        path = where.get((window.version, window.start))
+        if path is None:
+            if rows >= PART_ROWS:
+                parts.append(place / f"{stem}~{len(parts) + 1}.parquet")
+                rows = 0
+            path = parts[-1]
+            rows += 0 if table is None else table.num_rows
+        found.setdefault(path, {})[window] = table
+    return found
+
+
+def _held(path: Path) -> list[Held]:
+    """The windows of a file, from its metadata; none if there is no file. Raises OSError, Unreadable."""
+    import pyarrow.parquet as pq
+
+    if not path.exists():
+        return []
+    with _reading(path):
+        return msgspec.json.decode((pq.read_schema(path).metadata or {})[KEY], type=list[Held])
 
 
 def _folder_name(job: str) -> str:

@@ -25,7 +25,7 @@ from elf.agent.host.sinks.lake_ledgers import key_of
 from elf.agent.host.sinks.surroundings import Host, Parts, Records, ToSink, carry
 from elf.errors import PeerError
 from elf.jobmaster.delivery.chunks import put_bytes
-from elf.jobmaster.delivery.dispatch import Delivery, Dispatch
+from elf.jobmaster.delivery.dispatch import AT_ONCE, Delivery, Dispatch
 from elf.jobmaster.delivery.ledger import Ledger
 from elf.jobmaster.delivery.shown import check_rows, columns_of, key_columns, window_of
 from elf.jobmaster.directory.job_spec import JobSpec
@@ -148,7 +148,7 @@ class Outlet:
     """One sink."""
 
     def __init__(self, name: str, carrier: Carrier, host: Host, records: Records, folder: Path) -> None:
-        self.name, self.dispatch = name, Dispatch()
+        self.name, self.dispatch = name, Dispatch(at_once=getattr(carrier, "at_once", AT_ONCE))
         self._carrier, self._host, self._records = carrier, host, records
         self._parts = Parts(host, folder)
         self._ledgers: dict[JobId, Ledger] = {}

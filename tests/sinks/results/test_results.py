@@ -18,6 +18,7 @@ import pytest
 from elf.jobmaster.windows.result import ColumnInfo, Lines, Window
 from elf.sinks.console.jsonlines import window_object
 from elf.sinks.delivery.contract import DeclinedError, DeliveryError, WindowMessage
+from elf.sinks.results import writer
 from elf.sinks.results.carrier import ResultsCarrier
 from elf.sinks.results.frames import ResultRequest, ResultWindow
 from elf.sinks.results.writer import HOUR_US, write
@@ -131,6 +132,30 @@ def test_windows_stand_in_the_order_of_time_in_the_file_of_their_hour(tmp_path: 
         "2025-11-27T14.parquet",
     ]
     assert read(out / "hits") == [(HOUR, 200, 2), (starts[1], 200, 1), (starts[0], 200, 0)]
+
+
+def test_a_large_hour_has_several_files_and_a_revision_stays_in_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "PART_ROWS", 4)
+    out, starts = tmp_path / "out", [HOUR + n * 10_000_000 for n in range(5)]
+    put(out, *(of(start, rows_of(start, (200, n), (404, n))) for n, start in enumerate(starts[:3])))
+    for n, start in enumerate(starts[3:], 3):
+        put(out, of(start, rows_of(start, (200, n), (404, n))))
+    put(
+        out,
+        of(starts[0], rows_of(starts[0], (200, 9)), 2),
+        of(starts[3], [], 2, status="withdrawn", columns=()),
+    )
+    files = {each.name: each for each in (out / "hits").iterdir()}
+    assert sorted(files) == ["2025-11-27T13.parquet", "2025-11-27T13~2.parquet", "2025-11-27T13~3.parquet"]
+    assert read(files["2025-11-27T13.parquet"]) == [
+        (starts[0], 200, 9),
+        (starts[1], 200, 1),
+        (starts[1], 404, 1),
+    ]
+    assert read(files["2025-11-27T13~2.parquet"]) == [(starts[2], 200, 2), (starts[2], 404, 2)]
+    assert read(files["2025-11-27T13~3.parquet"]) == [(starts[4], 200, 4), (starts[4], 404, 4)]
 
 
 def test_a_withdrawn_window_leaves_no_row_and_does_not_come_back(tmp_path: Path) -> None:
