@@ -42,7 +42,7 @@ from elf.agent.host.peers import Peers
 from elf.agent.host.recalls import Recalls
 from elf.agent.host.seeds import Seeds
 from elf.agent.host.single_instance import Restart, SingleInstance, forget
-from elf.agent.host.sinks.lags import lags_of
+from elf.agent.host.sinks.lags import lags_of, problem_of
 from elf.agent.host.sinks.own_windows import OwnWindows
 from elf.agent.host.source_threads import SourceThreads
 from elf.agent.node.mesh_node import MeshNode, Outer
@@ -451,11 +451,7 @@ class Host:
         if self.sinks is not None and self.sinks.is_refused and not self.sinks.refusal:
             found.append("writes to the disk beside a lake fail: free space or repair the disk")
         if self.sinks is not None:
-            found += [
-                f"sink {each.name}: {each.problem}; {each.waiting:,} windows wait, the oldest for {each.oldest_us // 1_000_000} s"
-                for each in self.sinks.delivering(self.clock_us())
-                if each.problem
-            ]
+            found += [problem_of(each) for each in self.sinks.delivering(self.clock_us()) if each.problem]
         found += unparsed_sources(self.sources)
         return found
 

@@ -20,7 +20,7 @@ import numpy as np
 from elf.agent.simulator.checks.oracle import Oracle, Violation
 from elf.jobmaster.alerts.book import Notification, identifier
 from elf.jobmaster.directory.job_spec import JobSpec
-from elf.jobmaster.log.entries import Judged
+from elf.jobmaster.log.entries import Judged, Serve
 from elf.jobmaster.log.job_state import JobState
 from elf.srt.messages.ids import JobId, NodeId
 from elf.srt.messages.messages import NO_BALLOT, Ballot, Micros
@@ -37,20 +37,39 @@ class AlertSinks:
     def __init__(self) -> None:
         self.heard: dict[tuple[NodeId, JobId], dict[str, Change]] = {}
         self.repeated = 0
-        self._logged: dict[tuple[JobId, Ballot], dict[str, int]] = {}
+        self._logged: dict[tuple[JobId, str], set[tuple[int, Ballot]]] = {}
+        """By transition: the index of its entry, and the ballot under which that was written."""
+        self._taken_over: dict[tuple[JobId, Ballot], tuple[Ballot, int]] = {}
+        """By ballot: that of the master before, and the index of the entry with which the log was taken over."""
         self._cursors: dict[tuple[NodeId, JobId], tuple[Ballot, int]] = {}
 
     def check_entry(self, state: JobState, entry: Any) -> None:
-        """A state is about to apply a committed entry. Raises Violation for a change that the log has at another index too."""
+        """A state is about to apply a committed entry. Raises Violation for a change that the log has at another index too. Two
+        sides of a partition continue one log, each in its own way."""
+        index = state.index + 1
+        if isinstance(entry, Serve):
+            self._taken_over[state.job, entry.ballot] = (state.served, index)
         if not isinstance(entry, Judged):
             return
-        logged = self._logged.setdefault((state.job, state.ballot), {})
         for change in entry.judgement.changes:
-            name, index = identifier(state.job, change), state.index + 1
-            if logged.setdefault(name, index) != index:
-                raise Violation(
-                    f"alerts of {state.name}: entries {logged[name]} and {index} of its log have the same change"
-                )
+            logged = self._logged.setdefault((state.job, identifier(state.job, change)), set())
+            for at, by in sorted(logged):
+                if at != index and self._is_before(state, at, by, index):
+                    raise Violation(
+                        f"alerts of {state.name}: entries {at} and {index} of its log have the same change"
+                    )
+            logged.add((index, state.served))
+
+    def _is_before(self, state: JobState, at: int, by: Ballot, index: int) -> bool:
+        """Whether the entry at `at`, written under ballot `by`, is in the log that has that state, before `index`."""
+        ballot, seen = state.served, set[Ballot]()
+        while ballot not in seen:
+            if ballot == by:
+                return at < index
+            seen.add(ballot)
+            ballot, taken = self._taken_over.get((state.job, ballot), (ballot, index))
+            index = min(index, taken)
+        return False
 
     def take(self, sink: NodeId, put: AlertPut) -> AlertReply | None:
         """As a node that serves the sink does."""

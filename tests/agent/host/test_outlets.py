@@ -15,12 +15,14 @@ import pytest
 from standardwebhooks import Webhook
 
 from elf.agent.config.specs import SinkSection
+from elf.agent.host.sinks.lags import problem_of
 from elf.jobmaster.delivery.dispatch import Dispatch
 from elf.jobmaster.delivery.outbox import IN_FLIGHT_MAX
 from elf.sinks.lake.layout import ledger
 from elf.sinks.spec import Broker, Hook
 from elf.srt.messages.ids import job_id
 from elf.srt.messages.parameters import Parameters
+from elf.srt.messages.reports import SinkState
 from elf.typer_cli import main
 from tests.rigs.agents.mesh_rig import wait_until
 from tests.rigs.hosted import SECOND, Mesh
@@ -315,3 +317,9 @@ def test_a_webhook_that_never_answers_delays_no_other_sink_of_its_agent(
     shown = capsys.readouterr().out.splitlines()
     (late,) = [line.split() for line in shown if line.startswith("hits ") and " pager " in line]
     assert int(late[3]) > IN_FLIGHT_MAX, "at the job's master"
+
+
+@pytest.mark.parametrize(("waiting", "said"), [(1, "1 window waits"), (1_200, "1,200 windows wait")])
+def test_a_sink_with_a_problem_says_what_waits(waiting: int, said: str) -> None:
+    state = SinkState("pager", waiting, 3_400_000, 0, 0, 4, "refused")
+    assert problem_of(state) == f"sink pager: refused; {said}, the oldest for 3 s"
