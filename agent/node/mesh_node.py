@@ -560,7 +560,9 @@ class MeshNode(SeatedNode):
             former = self.seats.get(item.name)
             if former is not None and former.spec.trial is not None:  # its name may be another trial's now
                 self._call(former, now, out, former.directory_changed, now)
-            if item.name in self.vacancies or (former is not None and not former.is_stopped):
+            vacancy = self.vacancies.get(item.name)
+            is_vacant = vacancy is not None and vacancy.is_vacant
+            if is_vacant or (former is not None and not former.is_stopped):
                 continue
             spec = decode_job(item)
             if former is None or not (self._has_ended(spec, now) or not self.abilities.is_able(spec)):

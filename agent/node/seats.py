@@ -372,6 +372,7 @@ class SeatedNode(LinkedNode):
                 self._failed(spec, records, now, out)
             else:
                 self._open(spec, records, now, out)
+                self._vacant_changed(now, out)  # the job may have ended meanwhile
         return self._end(now, out)
 
     @abstractmethod
@@ -381,7 +382,9 @@ class SeatedNode(LinkedNode):
     def _open(self, spec: JobSpec, records: Records, now: int, out: list[Outer]) -> None:
         """Create a seat for that job, with its records on the disk."""
         vacancy = self.vacancies.get(spec.id)
-        former = vacancy.former if vacancy is not None else self.seats.get(spec.id)
+        former = self.seats.get(spec.id)
+        if vacancy is not None and vacancy.is_vacant:
+            former = vacancy.former
         seat: JobSeat | None = None
         self._taking = self._taking or Taking(self.directory)
         try:

@@ -205,6 +205,28 @@ def test_a_job_whose_log_cannot_be_applied_can_be_stopped_and_started_again() ->
     assert len(state.finals) > 2
 
 
+def test_a_job_that_failed_after_its_end_can_be_started_again_at_once() -> None:
+    """At its master, as at a late `Leave`. An ended seat takes the place, and no other news of the job comes before the start."""
+    run = after(mesh(trouble_us=60 * SECOND), 5 * SECOND)
+    first, job = run.specs[0], run.specs[0].id
+    host = next(a for a in run.hosts if a.node is not None and a.node.seats[job].master is not None)
+    run._submit(0, msgspec.structs.replace(first, number=2, stopped=True))
+    run.world.run_until(6 * SECOND)
+    node, out = host.node, list[Any]()
+    assert node is not None
+    assert node.seats[job].is_stopped
+    node.seat_failed = lambda error, is_news: None
+    now = run.world.clock(host)
+    node._failed(node.seats[job].spec, ValueError("late"), now, out)
+    run.world._perform(host, node._end(now, out))
+    run.world.run_until(7 * SECOND)
+    assert node.seats[job].is_stopped
+    run._submit(0, msgspec.structs.replace(first, number=3, since_us=EPOCH_US + run.world.now_us))
+    run.world.run_until(15 * SECOND)
+    assert not node.seats[job].is_stopped
+    assert len(run._state(first).finals) > 2
+
+
 def strike(error: Callable[[], Exception]) -> tuple[Any, Any, Actor]:
     """A node whose seat raises at each Bundle of one neighbour."""
     run = after(mesh(), 5 * SECOND)
