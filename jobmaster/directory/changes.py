@@ -13,6 +13,8 @@ from elf.jobmaster.log.schedule import AFTER_ALL, Shape, next_number, number_aft
 from elf.srt.messages.messages import Ballot, Line, Micros, Schedule
 
 DAY_US = 24 * 3600 * 1_000_000
+TERM_NUMBERS = 1 << 16
+"""Numbers of one term (`number_after`)."""
 
 
 def rank_of(spec: JobSpec) -> SpecRank:
@@ -24,6 +26,12 @@ def next_spec_number(ballot: Ballot, last: int) -> int:
     """The number of the only spec that the master of that ballot may take after the one with number `last`. It contains the
     master's term: a spec that was signed for one term, and for one place in it, is never taken in another."""
     return number_after(ballot, last)
+
+
+def may_follow(ballot: Ballot, last: int) -> bool:
+    """Rule Order*: whether the master of that ballot may take a change after the one with number `last`: it is of no later
+    term."""
+    return last < number_after(ballot, 0) + TERM_NUMBERS
 
 
 def first_entry(spec: JobSpec, ballot: Ballot, now: Micros, earlier: KnownSchedule | None = None) -> Begin:

@@ -36,7 +36,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from elf.jobmaster.directory.changes import next_boundary, next_spec_number, rank_of
+from elf.jobmaster.directory.changes import may_follow, next_boundary, next_spec_number, rank_of
 from elf.jobmaster.directory.job_spec import END, JobSpec
 from elf.jobmaster.directory.known_schedule import KnownSchedule
 from elf.jobmaster.directory.settings import carry, settings_at
@@ -134,9 +134,12 @@ class Amendments:
 
     def judge(self, spec: JobSpec) -> bool | None:
         """Whether to take an operator's change, which the directory does not have yet. None: later, when this master serves and
-        all newer specs are in the log, or wait."""
+        all newer specs are in the log, or wait; and never, if a master of a later term has changed the job. This one cannot reach
+        it, and would take changes with the numbers of the other's."""
         if spec.changes and has_change(self.spec, spec.changes[-1]):
             return True  # the verdict was lost
+        if self.rank[0] > self._judged and not may_follow(self.ballot, self.rank[0]):
+            return None
         if self._state.served != self.ballot or self._index or (self._is_awaited and not self._waits):
             return None
         is_next = self.is_next(spec)

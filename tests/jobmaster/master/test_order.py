@@ -42,6 +42,17 @@ def test_of_two_changes_that_name_one_version_the_first_is_taken() -> None:
     assert rig.state.schedule[-1].version == version_of(PLANS[2]).digest
 
 
+def test_a_master_that_knows_a_change_of_a_later_term_takes_none() -> None:
+    """It is cut off from that one, and hears of its changes: two changes of other meaning would have one number."""
+    rig = Rig()
+    assert taken(rig, change(rig, 1)) is True
+    later = (BALLOT[0] + 1, BALLOT[1])
+    theirs = change(rig, 2, number=next_spec_number(later, rig.master.spec.number))
+    rig.do(rig.master.spec_changed(theirs, rig.now))
+    assert taken(rig, change(rig, 3)) is None
+    assert taken(rig, theirs) is True, "that one was taken"
+
+
 def test_a_lost_verdict_is_given_again() -> None:
     rig = Rig()
     one = change(rig, 1)
