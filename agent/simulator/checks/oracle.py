@@ -361,7 +361,12 @@ class Oracle:
                 least: Groups = {}
                 for part in parts:
                     least |= self.in_time(*part, part[0], part[1] + self.lateness_us[log.job], now_us)
-                if least and (wrong := self._wrong_at_end(self.last.get(key), (low, high), key)):
+                put = self.last.get(key)
+                if put is None and not self.recoverable(low, high, log.ends, due_us=0):
+                    continue  # no line of a deleted file is sure to be read again, as a change may ask
+                if put is not None and put.status in ("final", "revised") and self._is_earlier(put, log):
+                    continue
+                if least and (wrong := self._wrong_at_end(put, (low, high), key)):
                     return wrong
         return ""
 
@@ -433,19 +438,19 @@ class Oracle:
         if not truth and put.status == "open" and (put.lines[0] == 0 or put.ballot != log.served):
             return ""  # likewise: an open window is in no log, and a master withdraws only those that it has published
         may_be_worse = put.status != "open" or sink in self.were_away  # then another sink holds it
-        # No agent reports again what was rejected, so a log that began anew may never have the window whole. The sink then keeps
-        # its result, without lines that came late.
-        is_less = put.agents_reporting < put.agents_expected or log.lacks(stretch.version, start)
-        is_partial = bool(self._unread.numbers) and is_less
-        if (
-            (self.gone or self._lossy or self.doubled or is_partial)
-            and may_be_worse
-            and put.revision[:2] < log.began
-        ):
+        if may_be_worse and self._is_earlier(put, log):
             return ""
         if put.covers != (low, high):
             return f"{_name(put)}: covers {put.covers}, in the schedule it covers {(low, high)}"
         return self._wrong_rows(log, put, truth) if len(parts) == 1 else self._wrong_parts(put, truth)
+
+    def _is_earlier(self, put: Put, log: Log) -> bool:
+        """Whether a sink keeps that result from before the log began anew: the log may never have the window whole, since lines
+        or agents are gone, or since no agent reports again what was rejected. It then lacks lines that came late."""
+        lacks = put.agents_reporting < put.agents_expected or log.lacks(put.version, put.start)
+        is_partial = bool(self._unread.numbers) and lacks
+        is_less = bool(self.gone or self._lossy or self.doubled or is_partial)
+        return is_less and put.revision[:2] < log.began
 
     def _written_in(self, parts: Sequence[tuple[Micros, Micros]], now_us: int) -> Groups:
         """All lines of these times that were written by `now_us`."""
