@@ -95,7 +95,8 @@ class Run(Mesh):
         self.messages: Counter[str] = Counter()
         self._leaving: set[NodeId] = set()
         self._trace = blake2b(digest_size=16)
-        self._ends: dict[JobId, tuple[Log, int]] = {}
+        self._ends: dict[JobId, tuple[Log | None, int]] = {}
+        """Of a job that is finishing: the log that has its end, if the highest master's has, and when that was seen."""
         self._former: dict[tuple[JobId, Ballot], Ballot] = {}
         """By whom a log was served before a master took it over."""
         self._retired: list[tuple[JobId, Ballot, int, Micros]] = []
@@ -198,22 +199,24 @@ class Run(Mesh):
             self._ends[job] = self._log(spec), self.world.now_us
         if not self._newest(spec).stopped:
             self.world.at(self.world.now_us + ENDS_US, partial(self._watch_end, job))
-        elif job in self._ends:
-            self._ends[job] = self._ends[job][0], self.world.now_us
+        else:
+            log = self._ends[job][0] if job in self._ends else None
+            self._ends[job] = log, self.world.now_us
 
     def _unfinished_at_end(self, spec: JobSpec) -> str:
         """The first error in the last windows of a job that has ended with all windows final; "" if it was stopped at once."""
         last, newest = self.operators.finishing.get(spec.id), self._newest(spec)
         if last is None or newest != stopped(last, last.number):
             return ""
-        if spec.id not in self._ends:
-            return f"job {spec.name} has ended, and no log had its end"
         log, ended_us = self._ends[spec.id]
         # A master that finds no log begins one in which the line is where the operator asked for it.
         ahead_us = sum(max(0, each.by_us) for each in self.scenario.faults if isinstance(each, s.Step))
-        asked_us = min(last.line_us, log.schedule[-1].from_us) - max(0, *self.scenario.skews) - ahead_us
+        line_us = last.line_us if log is None else min(last.line_us, log.schedule[-1].from_us)
+        asked_us = line_us - max(0, *self.scenario.skews) - ahead_us
         if EPOCH_US + ended_us >= asked_us + newest.lateness_us + newest.keep_us:
-            return ""  # it did not wait any longer
+            return ""  # it did not wait any longer; this may be a master that no other reached
+        if log is None:
+            return f"job {spec.name} has ended, and no log had its end"
         # A job that was stopped at once and started again has two ends: no line between the first and the start was taken.
         stretches = [each for each in log.schedule[:-1] if each.version != END]
         log = msgspec.structs.replace(log, schedule=[*stretches, log.schedule[-1]])

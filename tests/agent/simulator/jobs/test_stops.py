@@ -50,6 +50,7 @@ def test_a_job_ends_for_all_when_its_windows_are_final() -> None:
     assert [each.version for each in spec.changes] == [spec.versions[-1].digest, END]
     assert END not in {each.digest for each in spec.versions}
     log, _ = run._ends[spec.id]
+    assert log is not None
     line_us = log.schedule[-1].from_us
     windows = [put for put in run.oracle.last.values() if put.job == spec.id]
     assert {put.status for put in windows} == {"final"}
