@@ -53,7 +53,7 @@ from elf.srt.link.link import Link
 from elf.srt.messages import changes as c
 from elf.srt.messages import messages as m
 from elf.srt.messages import results as r
-from elf.srt.messages.effects import Effect, Notice, Read, Send
+from elf.srt.messages.effects import Effect, Notice, Post, Read, Send
 from elf.srt.messages.events import Cut
 from elf.srt.messages.ids import JobId, NodeId
 from elf.srt.messages.messages import Contact, Item, Message, Routed
@@ -572,9 +572,10 @@ class MeshNode(SeatedNode):
             self._to_seat(source, message, now, out)
 
     def _seat_opened(self, seat: JobSeat, now: int, out: list[Outer]) -> None:
-        # A link delivers once: neighbours whose messages a stopped seat dropped must send them again.
-        for peer in sorted(self._dropped.pop(seat.job, ())):
-            self._hang_up(peer, now, out)
+        # A link delivers once: neighbours whose messages a stopped seat dropped must send them again. They may wait for an answer
+        # and send nothing meanwhile, so that a link that only this end closes would tell them nothing.
+        dropped = sorted(self._dropped.pop(seat.job, ()))
+        self._do([Post(peer, m.Away(seat.job, False)) for peer in dropped], now, out, seat.job)
         if self._departure is not None:
             self._call(seat, now, out, seat.leave, now)
 

@@ -227,6 +227,33 @@ def test_a_job_that_failed_after_its_end_can_be_started_again_at_once() -> None:
     assert len(run._state(first).finals) > 2
 
 
+def test_a_node_that_learns_late_of_a_start_gets_what_its_ended_seat_dropped() -> None:
+    """A replica that the new master waits for: until it has answered there is no master, and nobody sends anything."""
+    both = mesh(trouble_us=60 * SECOND)
+    run = after(msgspec.structs.replace(both, jobs=both.jobs[:1]), 5 * SECOND)
+    first, job = run.specs[0], run.specs[0].id
+    actor, replica = next(
+        (a, a.node)
+        for a in run.hosts
+        if a.node is not None
+        and a.node.seats[job].succession.replica.log.index > 0
+        and a.node.seats[job].master is None
+    )
+    run._submit(0, msgspec.structs.replace(first, number=2, stopped=True))
+    run.world.run_until(6 * SECOND)
+    assert replica.seats[job].is_stopped
+    with patch.object(replica, "_open_seats"):
+        run._submit(0, msgspec.structs.replace(first, number=3, since_us=EPOCH_US + run.world.now_us))
+        run.world.run_until(8 * SECOND)
+    assert replica._dropped[job]
+    now, out = run.world.clock(actor), list[Any]()
+    replica._open_seats(now, out, {})
+    run.world._perform(actor, replica._end(now, out))
+    run.world.run_until(20 * SECOND)
+    assert not replica.seats[job].is_stopped
+    assert len(run._state(first).finals) > 2
+
+
 def strike(error: Callable[[], Exception]) -> tuple[Any, Any, Actor]:
     """A node whose seat raises at each Bundle of one neighbour."""
     run = after(mesh(), 5 * SECOND)
