@@ -14,6 +14,7 @@ node: a vacancy takes its place, until a new seat starts from what the disk hold
                                           | with them, in the same life, with higher numbers. Neighbours get `Away(False)`
     the job has changed meanwhile         | the node tries to start it at once
     the job was stopped                   | an empty seat takes the place, and the job's log on the disk is dropped
+    a seat follows one that had ended     | neighbours whose messages the ended one dropped get `Away(False)`, and send again
     `Away` comes from a neighbour         | the seat treats the link as reset; the neighbour is no replica or child any more
 
 The node stays responsible for the job meanwhile, and no other node takes over: a bug would only move from agent to agent. So

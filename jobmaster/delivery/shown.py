@@ -36,6 +36,7 @@ def window_of(job: str, put: Put, plan: Plan | None) -> Window:
 
 @lru_cache(maxsize=64)
 def columns_of(plan: Plan) -> tuple[ColumnInfo, ...]:
+    """The columns of the query's result, in its order; several may have one name."""
     return tuple(ColumnInfo(output.name, str(output.type)) for output in plan.select)
 
 

@@ -95,6 +95,8 @@ def _by_file(windows: Sequence[ResultWindow]) -> dict[tuple[str, int], list[int]
 def _write_hour(folder: Path, job: str, hour: int, fresh: dict[ResultWindow, Any]) -> None:
     """Each window goes into the folder of its columns. A withdrawn one has none: it leaves the file that has it. Raises OSError,
     Unreadable."""
+    from elf.sinks.lake.files import sync_folder
+
     stem = f"{datetime.fromtimestamp(hour / 1e6, UTC):%Y-%m-%dT%H}"
     tables = list(_tables(folder, job))
     into: dict[Path, dict[ResultWindow, Any]] = {}
@@ -107,7 +109,7 @@ def _write_hour(folder: Path, job: str, hour: int, fresh: dict[ResultWindow, Any
         if place is None:
             place = folder / (_folder_name(job) + (f"~{len(tables) + 1}" if tables else ""))
             place.mkdir()
-            _sync(folder)
+            sync_folder(folder)
             tables.append(place)
         into.setdefault(place, {})[window] = table
     for place, windows in into.items():
@@ -239,6 +241,8 @@ def _replace(path: Path, table: Any) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    from elf.sinks.lake.files import sync_folder
+
     part = path.with_name(f".{path.name}.part")
     try:
         with part.open("wb") as file:
@@ -249,19 +253,11 @@ def _replace(path: Path, table: Any) -> None:
             file.flush()
             os.fsync(file.fileno())
         part.replace(path)
-        _sync(path.parent)
+        sync_folder(path.parent)
     except BaseException:
         with suppress(OSError):
             part.unlink()
         raise
-
-
-def _sync(folder: Path) -> None:
-    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)
 
 
 @contextmanager

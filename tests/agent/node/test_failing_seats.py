@@ -228,7 +228,8 @@ def test_a_job_that_failed_after_its_end_can_be_started_again_at_once() -> None:
 
 
 def test_a_node_that_learns_late_of_a_start_gets_what_its_ended_seat_dropped() -> None:
-    """A replica that the new master waits for: until it has answered there is no master, and nobody sends anything."""
+    """A replica that the new master waits for: until it has answered there is no master. Here other messages on that link help;
+    what failed, a link on which nobody sends, is the kept scenario dropped-by-an-ended-seat."""
     both = mesh(trouble_us=60 * SECOND)
     run = after(msgspec.structs.replace(both, jobs=both.jobs[:1]), 5 * SECOND)
     first, job = run.specs[0], run.specs[0].id
