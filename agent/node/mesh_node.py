@@ -395,16 +395,19 @@ class MeshNode(SeatedNode):
         if self._coded is not None:
             messages = self._decoded(self._coded, link, messages, now, out)
         for message in messages:
-            job = message_job(message)
-            seat = self.seats.get(job)
-            if seat is None and job not in self.vacancies:
-                self._early.add(source, message)
-                continue
-            if seat is not None and seat.is_stopped and not (self.is_aside and type(message) in OF_LOGS):
-                self._dropped.setdefault(job, set()).add(source)
-            self._to_seat(source, message, now, out)
+            self._from_link(source, message, now, out)
         if self._early.is_over:
             self._hang_up(source, now, out)
+
+    def _from_link(self, source: NodeId, message: Message, now: int, out: list[Outer]) -> None:
+        """Pass a message to its job's seat. A link delivers once: keep it for an unknown job; note whose an ended job drops."""
+        job, seat = message_job(message), self.seats.get(message_job(message))
+        if seat is None and job not in self.vacancies:
+            self._early.add(source, message)
+            return
+        if seat is not None and seat.is_stopped and not (self.is_aside and type(message) in OF_LOGS):
+            self._dropped.setdefault(job, set()).add(source)
+        self._to_seat(source, message, now, out)
 
     def _link_lost(self, peer: NodeId, now: int, out: list[Outer]) -> None:
         """Messages in transit to and from that neighbour are lost."""
@@ -569,13 +572,12 @@ class MeshNode(SeatedNode):
                 self._open(spec, records, now, out)
         self._vacant_changed(now, out)
         for source, message in self._early.ready(self.seats):
-            self._to_seat(source, message, now, out)
+            self._from_link(source, message, now, out)
 
     def _seat_opened(self, seat: JobSeat, now: int, out: list[Outer]) -> None:
-        # A link delivers once: neighbours whose messages a stopped seat dropped must send them again. They may wait for an answer
-        # and send nothing meanwhile, so that a link that only this end closes would tell them nothing.
-        dropped = sorted(self._dropped.pop(seat.job, ()))
-        self._do([Post(peer, m.Away(seat.job, False)) for peer in dropped], now, out, seat.job)
+        # They may wait for an answer and send nothing, and would not notice a link that only this end closes.
+        peers = sorted(self._dropped.pop(seat.job, ()))
+        self._do([Post(peer, m.Away(seat.job, False)) for peer in peers], now, out, seat.job)
         if self._departure is not None:
             self._call(seat, now, out, seat.leave, now)
 

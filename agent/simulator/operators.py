@@ -42,7 +42,7 @@ from elf.jobmaster.log.entries import AnyEntry, ControlEntry, SpecRank
 from elf.jobmaster.log.job_state import JobState
 from elf.srt.messages.changes import ChangeReport
 from elf.srt.messages.ids import JobId, NodeId
-from elf.srt.messages.messages import Item, Message
+from elf.srt.messages.messages import Item, Message, Micros
 
 WAITS_US = 500_000
 """If no agent can take a job's change, the operator tries again after this."""
@@ -94,10 +94,11 @@ class _Host:
 
 class Operators:
     """All operators of a run. taken, refused: how many changes; outrun: those whose operators expected another version.
-    finishing: of each job that finishes or has finished, the spec with its end."""
+    finishing: of each job that finishes or has finished, the spec with its end. began_us: when jobs were last started again."""
 
     def __init__(self, mesh: Mesh) -> None:
         self.finishing: dict[JobId, JobSpec] = {}
+        self.began_us: dict[JobId, Micros] = {}
         self.watch_end: Callable[[JobId], None] = lambda job: None
         """Called with a job whose end was taken."""
         self.taken = self.refused = self.outrun = 0
@@ -159,6 +160,7 @@ class Operators:
         spec = started(replace(first, **about))
         self._signed[rank_of(spec)] = spec
         self.finishing.pop(spec.id, None)
+        self.began_us[spec.id] = max(since_us, self.began_us.get(spec.id, 0))
         world.start_job(host, spec)
 
     def _present(self, job: int, host: Actor) -> JobSpec | None:

@@ -236,10 +236,11 @@ class Run(Mesh):
         return f"job {spec.name}: version {newest.versions[-1].digest[:6]} is not in force"
 
     def _check_begin(self, spec: JobSpec) -> None:
-        """A log that starts again begins with the job, or with what was retained then."""
+        """A log that starts again begins with the job, or with what was retained then. After a partition a change of one side may
+        be in force in the log of the other side, where the job had been started again."""
         since = self._state(spec).positions.since_us
         latest_us = max(self.world.clock(actor) for actor in self.hosts) - self.oracle.keep_us[spec.id]
-        begin_us = self._newest(spec).since_us
+        begin_us = max(self._newest(spec).since_us, self.operators.began_us.get(spec.id, 0))
         if since > max(begin_us, latest_us):
             raise Violation(f"job {spec.name}: the log begins at {since}, the job at {begin_us}")
 

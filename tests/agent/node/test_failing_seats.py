@@ -22,7 +22,7 @@ from elf.jobmaster.master.master import Master
 from elf.srt.codec import rosters, wire
 from elf.srt.messages.effects import Send
 from elf.srt.messages.events import Cut
-from elf.srt.messages.messages import Bundle
+from elf.srt.messages.messages import Away, Bundle, Refuse
 from elf.srt.messages.parameters import Parameters
 from elf.srt.messages.results import Put
 from tests.rigs.journal_disk import JournalDisk
@@ -253,6 +253,31 @@ def test_a_node_that_learns_late_of_a_start_gets_what_its_ended_seat_dropped() -
     run.world.run_until(20 * SECOND)
     assert not replica.seats[job].is_stopped
     assert len(run._state(first).finals) > 2
+
+
+def test_what_came_before_its_job_was_known_is_sent_again_if_an_ended_seat_drops_it() -> None:
+    """A node that joins gets a master's message first, then the job as it was before it was started again."""
+    run = after(mesh(trouble_us=60 * SECOND), SECOND)
+    first, job = run.specs[0], run.specs[0].id
+    actor, peer = run.hosts[1], run.hosts[2].id
+    node, neighbour = actor.node, run.hosts[2].node
+    assert node is not None
+    assert neighbour is not None
+    assert job not in node.seats
+    node._from_link(peer, Refuse(job, 1), run.world.clock(actor), [])
+    run.world.start_job(actor, msgspec.structs.replace(first, number=2, stopped=True))
+    assert node.seats[job].is_stopped
+    assert node._dropped == {job: {peer}}
+    heard: list[tuple[Any, Any]] = []
+    with patch.object(
+        neighbour, "_heard_away", lambda source, message, now, out: heard.append((source, message))
+    ):
+        run.world.start_job(
+            actor, msgspec.structs.replace(first, number=3, since_us=EPOCH_US + run.world.now_us)
+        )
+        run.world.run_until(2 * SECOND)
+    assert not node.seats[job].is_stopped
+    assert heard == [(node.id, Away(job, False))]
 
 
 def strike(error: Callable[[], Exception]) -> tuple[Any, Any, Actor]:
