@@ -39,7 +39,8 @@ def parse(text: str, base: Path = Path()) -> SinkSpec:
 
 class Broker(msgspec.Struct, frozen=True):
     """An MQTT broker. mesh: a level of its topics. credentials: a file with one line, USER:PASSWORD. ca: certificates that sign
-    the broker's, instead of those of the host. cert, key: of the client. All files in PEM."""
+    the broker's, instead of those of the host. cert, key: of the client. All files in PEM. commands: whether the agent takes
+    operators' signed commands from it."""
 
     host: str
     port: int
@@ -49,6 +50,7 @@ class Broker(msgspec.Struct, frozen=True):
     ca: Path | None = None
     cert: Path | None = None
     key: Path | None = None
+    commands: bool = False
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host

@@ -61,7 +61,7 @@ _ABOUT = {
 }
 _KEYS_OF = {
     "parquet": ("keep", "compact_after"),
-    "mqtt": ("mesh", "credentials", "ca", "cert", "key"),
+    "mqtt": ("mesh", "credentials", "ca", "cert", "key", "commands"),
     "webhook": ("mesh", "secret", "ca", "private"),
     "alertmanager": ("credentials", "ca", "private"),
     "prometheus": ("credentials", "ca", "private"),
@@ -241,6 +241,13 @@ class _Reader:
         section = MeshSection(limits=limits, bundle=bundle, parameters=self._parameters(), **joining)
         if listen is not None:
             self._check_security(section)
+        for index, sink in enumerate(self.sinks):
+            if (
+                sink.mqtt is not None
+                and sink.mqtt.commands
+                and (bundle is None or section.security == "none")
+            ):
+                self._refuse("sink", "commands", "commands are signed, so they need a mesh with keys", index)
         return section
 
     def _check_security(self, mesh: MeshSection) -> None:
@@ -304,7 +311,7 @@ class _Reader:
             "prometheus": Key(spec.parse_prometheus),
         }
         takes = {"jobs": Key(specs.read_patterns, ())}
-        about = {"mesh": Key(specs.read_name, "main"), "private": Key(read_flag)}
+        about = {"mesh": Key(specs.read_name, "main"), "private": Key(read_flag), "commands": Key(read_flag)}
         about |= {"keep": Key(specs.read_age), "compact_after": Key(specs.read_compact_after)}
         about |= dict.fromkeys(("credentials", "ca", "cert", "key", "secret"), Key(self._folder))
         values = self._values("sink", keys | takes | about, table, index)
@@ -361,7 +368,8 @@ class _Reader:
             self._refuse("sink", "cert", "expected cert and key, or neither", index)
         if not broker.tls and (given["ca"] or given["cert"]):
             self._refuse("sink", "mqtt", "certificates need mqtts://HOST", index)
-        return replace(broker, **{key: given[key] for key in ("mesh", "credentials", "ca", "cert", "key")})
+        about = {key: given[key] for key in ("mesh", "credentials", "ca", "cert", "key")}
+        return replace(broker, **about, commands=bool(given["commands"]))
 
     def _endpoint(self, index: int, hook: Hook, given: dict[str, Any]) -> Hook:
         if given["secret"] is None:

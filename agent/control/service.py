@@ -220,6 +220,12 @@ class ControlService:
             "and not revoked; give the bundle with --keys FILE or ELF_KEYS"
         )
 
+    def refuse(self, item: Item, reason: str) -> None:
+        """Enter a signed request into the audit list as refused. Raises UsageError with the reason, or as `_signed_job` does."""
+        with self._audit.request(self._signed_job(item), item) as request:
+            request.refused(reason)
+            raise UsageError(reason)
+
     async def _change(self, item: Item) -> w.Changed | w.Refused:
         """Rule Order*: the job's master judges a change before any directory has it."""
         spec = self._signed_job(item)

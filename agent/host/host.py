@@ -27,6 +27,7 @@ from elf.agent.control.gathering import OnDisk
 from elf.agent.control.server import ControlServer
 from elf.agent.control.service import ControlService
 from elf.agent.control.shared_files import boot_id, marks
+from elf.agent.control.signed_messages import SignedMessages
 from elf.agent.disk import state_dir
 from elf.agent.disk.store import Store
 from elf.agent.host.allocator import resident_bytes
@@ -110,6 +111,7 @@ class Host:
         self.store: Store
         self.memory: Memory
         self.service: ControlService
+        self.signed_messages: SignedMessages
         self.budget: Budget
         self.seeds: Seeds
         self.estimates: Estimates
@@ -160,6 +162,7 @@ class Host:
             self.estimates = Estimates(self, self.config, self.parameters.flush_us, opened)
             await self._begin(me, records)
             self.service = ControlService(self, lambda: OnDisk(folder))
+            self.signed_messages = SignedMessages(self.service, self)
             self._look()
             await self._serve(stop)
         if self._failure is not None:

@@ -10,6 +10,10 @@ The session begins anew with each connection: what the broker has not acknowledg
 not from a client's memory. One client identifier for each sink and agent, so that a broker ends the old connection before it
 serves the new one, and no message of the old one comes late.
 
+A sink may take operators' commands too, as signed items, from the topic `elf/v1/MESH/commands`; it answers each on
+`elf/v1/MESH/commands/answers`, in JSON. Retained messages are ignored. A command that is published while no agent is connected is
+lost, and has no answer.
+
 aiomqtt drops the reason code of an acknowledgement, so that a message that the broker refuses would count as delivered. `_client`
 waits for acknowledgements itself.
 """
@@ -17,9 +21,11 @@ waits for acknowledgements itself.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import ssl
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from hashlib import blake2b
 from importlib.util import find_spec
@@ -35,6 +41,16 @@ ANSWER_S = 20.0
 GOODBYE_S = 2.0
 PAYLOAD_BYTES_MAX = 268_000_000
 """The protocol's bound is 268,435,455 bytes, with the topic and properties."""
+COMMANDS_MAX = 64
+"""Commands that wait here. Further ones are dropped, and get no answer."""
+REFUSED_PAUSE_S = 1.0
+"""After a command that was not taken, before the next one."""
+PACKET_BYTES_MAX = 2 << 20
+"""Of packets to this client; a command has half of it at most. Brokers of version 5 keep to it."""
+Take = Callable[[bytes], Awaitable[dict[str, Any]]]
+"""Does what a command asks for. Returns the answer."""
+REFUSED_SUBSCRIPTION = 128
+"""Reason codes from here on."""
 UNSUPPORTED_VERSION = (1, 132)
 """Reason codes of brokers that do not know version 5: in the form of 3.1.1, and in that of 5."""
 
@@ -49,6 +65,11 @@ def state_topic(mesh: str, agent: str, sink: str) -> str:
     return f"elf/v1/{quote(mesh, safe='')}/{quote(agent, safe='')}/sinks/{quote(sink, safe='')}"
 
 
+def commands_topic(mesh: str) -> str:
+    """The topic of signed commands. That of their answers is one level below."""
+    return f"elf/v1/{quote(mesh, safe='')}/commands"
+
+
 def client_id(mesh: str, agent: str, sink: str) -> str:
     """23 letters and digits, which every broker accepts."""
     return "elf" + blake2b("\0".join((mesh, agent, sink)).encode(), digest_size=10).hexdigest()
@@ -57,8 +78,8 @@ def client_id(mesh: str, agent: str, sink: str) -> str:
 class MqttCarrier:
     """One connection to a broker. See `Carrier`. version: 5 or 4 (which is 3.1.1), learnt by the last carrier of the sink."""
 
-    def __init__(self, broker: Broker, agent: str, sink: str) -> None:
-        """Raises UsageError without aiomqtt."""
+    def __init__(self, broker: Broker, agent: str, sink: str, take: Take | None = None) -> None:
+        """take: for commands, if the sink takes them. Raises UsageError without aiomqtt."""
         if find_spec("aiomqtt") is None:
             raise UsageError(
                 f"sink {sink}: mqtt needs aiomqtt, which is not installed; pip install 'elf-mesh[mqtt]'"
@@ -67,6 +88,9 @@ class MqttCarrier:
         self.is_old = False
         """Whether the broker knows 3.1.1 only."""
         self._client: Any = None
+        self._take = take
+        self._commands: asyncio.Queue[Any] = asyncio.Queue(COMMANDS_MAX)
+        self._taking: asyncio.Task[None] | None = None
 
     async def connect(self) -> None:
         import aiomqtt
@@ -75,6 +99,8 @@ class MqttCarrier:
             identifier = client_id(self._broker.mesh, self._agent, self._sink)
             client = _client(self._broker, identifier, self._state_topic, self.is_old)
             await client.__aenter__()
+            if self._take is not None:
+                await self._subscribe(client, self._take)
         except aiomqtt.MqttError as error:
             code = getattr(error, "rc", None)
             if not self.is_old and getattr(code, "value", code) in UNSUPPORTED_VERSION:
@@ -86,6 +112,37 @@ class MqttCarrier:
             raise DeliveryError(_text(error)) from None
         self._client = client
         await self._tell(b"online", ANSWER_S)
+
+    async def _subscribe(self, client: Any, take: Take) -> None:
+        """Take commands of this connection from now on. Raises MqttError."""
+        from aiomqtt import MqttError
+        from paho.mqtt.subscribeoptions import SubscribeOptions
+
+        topic = commands_topic(self._broker.mesh)
+        about: dict[str, Any] = {"qos": 1}
+        if not self.is_old:  # and a retained message that comes while we are connected says so
+            about = {"options": SubscribeOptions(qos=1, retainAsPublished=True, retainHandling=2)}
+        (code, *_) = await client.subscribe(topic, **about)
+        if getattr(code, "value", code) >= REFUSED_SUBSCRIPTION:
+            raise MqttError(f"the broker does not let this sink subscribe to {topic}")
+        self._commands = asyncio.Queue(COMMANDS_MAX)
+        self._taking = asyncio.get_running_loop().create_task(self._take_all(client, take, self._commands))
+
+    async def _take_all(self, client: Any, take: Take, commands: asyncio.Queue[Any]) -> None:
+        """Do one command after another, and answer each."""
+        while True:
+            message = await commands.get()
+            answer = await take(message.payload)
+            await self._answer(client, message, answer)
+            if answer["outcome"] != "taken":  # whoever can publish costs the mesh no more than this
+                await asyncio.sleep(REFUSED_PAUSE_S)
+
+    async def _answer(self, client: Any, message: Any, answer: dict[str, Any]) -> None:
+        """An answer that the broker does not take is lost: `gone` says so where the connection has ended."""
+        properties = None if self.is_old else _reply(message)
+        topic, body = f"{commands_topic(self._broker.mesh)}/answers", json.dumps(answer).encode()
+        with suppress(DeliveryError, TimeoutError):
+            await client.acknowledged(topic, body, False, properties)
 
     @property
     def _state_topic(self) -> str:
@@ -116,8 +173,12 @@ class MqttCarrier:
         import aiomqtt
 
         try:
-            async for _ in self._client.messages:  # there are none: nothing is subscribed to
-                pass
+            async for (
+                message
+            ) in self._client.messages:  # commands; there are none where nothing is subscribed to
+                if not message.retain:
+                    with suppress(asyncio.QueueFull):
+                        self._commands.put_nowait(message)
         except aiomqtt.MqttError:
             raise DeliveryError("the broker ended the connection") from None
 
@@ -125,6 +186,10 @@ class MqttCarrier:
         import aiomqtt
 
         client = self._client
+        if self._taking is not None:
+            self._taking.cancel()
+            await asyncio.gather(self._taking, return_exceptions=True)
+            self._taking = None
         if client is not None:
             with suppress(DeliveryError):
                 await self._tell(b"offline", GOODBYE_S)
@@ -175,9 +240,20 @@ def _client(broker: Broker, identifier: str, state_topic: str, is_old: bool) -> 
         will=aiomqtt.Will(state_topic, b"offline", 1, True),
         clean_session=True if is_old else None,
         clean_start=MQTT_CLEAN_START_FIRST_ONLY if is_old else True,
+        properties=None if is_old else _bounds(),
     )
     client.waiting = {}
     return client
+
+
+def _bounds() -> Any:
+    """The properties of a connection: what this client takes."""
+    from paho.mqtt.packettypes import PacketTypes
+    from paho.mqtt.properties import Properties
+
+    properties: Any = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
+    properties.MaximumPacketSize = PACKET_BYTES_MAX
+    return properties
 
 
 def _properties(message: WindowMessage) -> Any:
@@ -190,6 +266,20 @@ def _properties(message: WindowMessage) -> Any:
     properties.MessageExpiryInterval = min(message.keep_s, 0xFFFF_FFFF)
     names = ("id", "version", "status", "revision", "digest")
     properties.UserProperty = [(name, getattr(message, name)) for name in names]
+    return properties
+
+
+def _reply(message: Any) -> Any:
+    """The properties of an answer: what the sender of the command marked it with comes back."""
+    from paho.mqtt.packettypes import PacketTypes
+    from paho.mqtt.properties import Properties
+
+    properties: Any = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
+    properties.ContentType = CONTENT_TYPE
+    properties.PayloadFormatIndicator = 1  # UTF-8
+    correlation = getattr(message.properties, "CorrelationData", None)
+    if correlation is not None:
+        properties.CorrelationData = correlation
     return properties
 
 

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from elf.agent.config.specs import SinkSection
 from elf.agent.control.server import ControlServer
 from elf.agent.control.service import ControlService
+from elf.agent.control.signed_messages import SignedMessages
 from elf.agent.host.sinks.lags import lags_of
 from elf.agent.host.sinks.sink_host import SinkHost
 from elf.agent.node.mesh_node import MeshNode, Outer
@@ -108,6 +109,7 @@ class Hosted:
         self.submit(self.node._sign(item))
 
     sinks: SinkHost | None = None
+    signed_messages: SignedMessages
 
     def describe(self, tell: StatusReport) -> StatusReport:
         lags = lags_of(self.node.seats.values(), self.clock_us())
@@ -221,10 +223,11 @@ class Mesh:
 
     async def _run(self) -> None:
         self._start()
-        servers = [
-            ControlServer(self.socket(number), ControlService(host).serve)
-            for number, host in enumerate(self.hosts)
-        ]
+        servers = []
+        for number, host in enumerate(self.hosts):
+            service = ControlService(host)
+            host.signed_messages = SignedMessages(service, host)
+            servers.append(ControlServer(self.socket(number), service.serve))
         for server in servers:
             await server.start()
         self.open_sink()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from elf.agent.config.authority_folder import AuthorityFolder
@@ -10,6 +12,7 @@ from elf.agent.simulator.world.places import EPOCH_US, Actor
 from elf.agent.simulator.world.sources import VirtualSource
 from elf.agent.simulator.world.world import World
 from elf.jobmaster.directory.job_spec import jobs_of
+from elf.sinks.spec import Broker
 from elf.srt.messages.ids import NodeId
 from elf.srt.messages.messages import Contact, Item
 from elf.srt.messages.parameters import Parameters
@@ -54,11 +57,19 @@ class SignedHosted(Hosted):
 
 
 class SignedMesh(Mesh):
-    """`tests.rigs.hosted.Mesh` with keys of that authority, and those of the operator ann."""
+    """`tests.rigs.hosted.Mesh` with keys of that authority, and those of the operator ann. brokers: of sinks of web1."""
 
-    def __init__(self, folder: Path, authority: AuthorityFolder, nodes: int = 3, grace_us: int = 0) -> None:
-        super().__init__(folder, nodes)
+    def __init__(
+        self,
+        folder: Path,
+        authority: AuthorityFolder,
+        nodes: int = 3,
+        grace_us: int = 0,
+        brokers: Mapping[str, Broker] = MappingProxyType({}),
+    ) -> None:
+        super().__init__(folder, nodes, brokers=brokers)
         self.signed = SignedWorld(1, Parameters(revoked_grace_us=grace_us))
+        self.signed.serving = ("web1",) if brokers else ()
         self.world = self.signed  # type: ignore[assignment]
         self.authority = authority
         self.operator = authority.issue("ann", "operator", EPOCH_S, 365, "")

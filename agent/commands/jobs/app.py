@@ -96,6 +96,19 @@ KEEP = "How long a final window takes corrections."
 SINK = "Where windows are kept: a [[sink]] of an agent. Repeatable; '' alone: nowhere."
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would change, and change nothing.")]
 Answer = Annotated[TextOrJson, typer.Option("--output", help="The answer's form.")]
+Message = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Write the signed command to FILE (-: standard output), for an agent's command topic, and send nothing.",
+    ),
+]
+
+
+def _print(text: str) -> None:
+    """Print an answer; nothing where standard output has the message."""
+    if text:
+        typer.echo(text)
 
 
 @job_app.command("start")
@@ -121,6 +134,7 @@ def job_start(
     dry_run: DryRun = False,
     strict: Strict = False,
     output: Answer = TextOrJson.text,
+    message: Message = None,
     keys: OperatorKeys = None,
     agent: Agent = None,
 ) -> None:
@@ -136,7 +150,7 @@ def job_start(
         "sinks": sink or None,
     }
     new = new_job(name, file, flags, param, strict=strict)
-    typer.echo(start_command(new, dry_run, keys, agent, output == "json"))
+    _print(start_command(new, dry_run, keys, agent, output == "json", message))
 
 
 class At(StrEnum):
@@ -174,6 +188,7 @@ def job_update(
     strict: Strict = False,
     force: Force = False,
     output: Answer = TextOrJson.text,
+    message: Message = None,
     keys: OperatorKeys = None,
     agent: Agent = None,
 ) -> None:
@@ -187,9 +202,9 @@ def job_update(
     flags = {"sql": sql, "lateness": lateness, "emit": emit, "keep": keep, "sinks": sink or None}
     new = new_job(name, file, flags, param, strict=strict, exists=True)
     update = Update(
-        name, new, None, at.value, expect_version, dry_run, keys, force=force, as_json=output == "json"
+        name, new, None, at.value, expect_version, dry_run, keys, (), force, output == "json", message
     )
-    typer.echo(update_command(update, agent))
+    _print(update_command(update, agent))
 
 
 @job_app.command("set")
@@ -203,6 +218,7 @@ def job_set(
     dry_run: DryRun = False,
     force: Force = False,
     output: Answer = TextOrJson.text,
+    message: Message = None,
     keys: OperatorKeys = None,
     agent: Agent = None,
 ) -> None:
@@ -210,8 +226,8 @@ def job_set(
     from elf.agent.commands.jobs.change import Update, set_command
 
     about = (name, None, None, at.value, expect_version, dry_run, keys, tuple(values))
-    update = Update(*about, force=force, as_json=output == "json")
-    typer.echo(set_command(update, agent))
+    update = Update(*about, force=force, as_json=output == "json", message=message)
+    _print(set_command(update, agent))
 
 
 @job_app.command("rollback")
@@ -230,6 +246,7 @@ def job_rollback(
     dry_run: DryRun = False,
     force: Force = False,
     output: Answer = TextOrJson.text,
+    message: Message = None,
     keys: OperatorKeys = None,
     agent: Agent = None,
 ) -> None:
@@ -237,9 +254,9 @@ def job_rollback(
     from elf.agent.commands.jobs.change import Update, rollback_command
 
     update = Update(
-        name, None, to, at.value, expect_version, dry_run, keys, force=force, as_json=output == "json"
+        name, None, to, at.value, expect_version, dry_run, keys, (), force, output == "json", message
     )
-    typer.echo(rollback_command(update, agent))
+    _print(rollback_command(update, agent))
 
 
 @job_app.command("try")
@@ -380,6 +397,7 @@ def job_apply(
 def job_stop(
     name: JobName,
     now: Annotated[bool, typer.Option("--now", help="At once; its open windows are dropped.")] = False,
+    message: Message = None,
     keys: OperatorKeys = None,
     agent: Agent = None,
 ) -> None:
@@ -389,7 +407,7 @@ def job_stop(
     """
     from elf.agent.commands.jobs.stop import stop_command
 
-    raise typer.Exit(stop_command(name, now, keys, agent))
+    raise typer.Exit(stop_command(name, now, keys, agent, message))
 
 
 @job_app.command("list")

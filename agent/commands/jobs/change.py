@@ -27,6 +27,7 @@ from elf.agent.commands.jobs.job import (
     setting_texts,
     signed,
 )
+from elf.agent.commands.jobs.message import write_message
 from elf.agent.commands.jobs.outlook import line_lines, line_values
 from elf.agent.commands.mesh_text import as_json, time_text
 from elf.agent.commands.process.streams import say
@@ -59,7 +60,7 @@ GOSSIP_S = 0.1
 class Update(msgspec.Struct, frozen=True):
     """The arguments of `elf job update`, `set` and `rollback`. new: of an update; to: the version of a rollback. expect: the
     version that the job must have now. values: NAME=VALUE of parameters, for `set`. as_json: the answer is an
-    object, not text."""
+    object, not text. message: where the signed change is written, instead of being sent."""
 
     name: str
     new: NewJob | None = None
@@ -71,6 +72,7 @@ class Update(msgspec.Struct, frozen=True):
     values: tuple[str, ...] = ()
     force: bool = False
     as_json: bool = False
+    message: Path | None = None
 
     @property
     def is_rollback(self) -> bool:
@@ -284,7 +286,11 @@ def _change(
         values = {"estimates": estimate_values(estimates), **line_values(former, spec, estimates)}
         return _answer(update, former, spec, lambda: _outlook(former, spec, estimates), values)
     what = "roll back" if update.is_rollback else "update"
-    answer = send_change(signed(spec, update.keys, held.signed, what), agent)
+    item = signed(spec, update.keys, held.signed, what)
+    if update.message is not None:
+        write_message(item, update.message, spec.name)
+        return ""
+    answer = send_change(item, agent)
     if isinstance(answer, w.Refused):
         _check_readable(unreadable, answer.unread_us or AFTER_ALL)
         return answer

@@ -141,9 +141,14 @@ def connect(agent: Path | None) -> Control:
 
 
 def start_command(
-    new: NewJob, dry_run: bool, keys: Path | None, agent: Path | None, json: bool = False
+    new: NewJob,
+    dry_run: bool,
+    keys: Path | None,
+    agent: Path | None,
+    json: bool = False,
+    message: Path | None = None,
 ) -> str:
-    """Start a job everywhere. Returns what to print. Raises `ElfError`."""
+    """Start a job everywhere; or write the signed message that starts it. Returns what to print. Raises `ElfError`."""
     check_new(new.name)
     with connect(agent) as control:
         held = held_job(control, new.name, columns=True)
@@ -161,9 +166,16 @@ def start_command(
             f"stop it first (elf job stop {new.name}), or choose another name"
         )
     if not dry_run:
-        put_job(agent, signed(spec, keys, held.signed, "start"))
+        item = signed(spec, keys, held.signed, "start")
+        if message is None:
+            put_job(agent, item)
     for note in notes:
         say(note)
+    if message is not None and not dry_run:
+        from elf.agent.commands.jobs.message import write_message
+
+        write_message(item, message, new.name)
+        return ""
     estimates = estimates_of(spec.versions[-1].plan, agent) if dry_run else None
     if json:
         return _values(spec, dry_run, estimates, started=not dry_run)

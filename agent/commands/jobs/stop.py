@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from elf.agent.commands.jobs.change import GOSSIP_S, PATIENCE, TRIES_MAX, running_job, send_change
 from elf.agent.commands.jobs.job import put_job, signed
+from elf.agent.commands.jobs.message import write_message
 from elf.agent.commands.jobs.trial.trial import end_trial
 from elf.agent.commands.mesh_text import time_text
 from elf.agent.commands.process.signals import stop_on_signals
@@ -24,11 +25,18 @@ from elf.srt.messages.messages import Item
 LOOK_S = 0.3
 
 
-def stop_command(name: str, now: bool, keys: Path | None, agent: Path | None) -> int:
-    """Stop a job everywhere, and wait until it has ended. Returns the exit code. Raises `ElfError`."""
+def stop_command(
+    name: str, now: bool, keys: Path | None, agent: Path | None, message: Path | None = None
+) -> int:
+    """Stop a job everywhere, and wait until it has ended; or write the signed message that stops it. Returns the exit code.
+    Raises `ElfError`."""
     spec, held = running_job(name, agent)
     if spec.stopped:
         typer.echo(f"job {name} was stopped before; nothing was changed")
+        return 0
+    if message is not None:
+        end = signed(stopped(spec, held.next), keys, held.signed, "stop")
+        write_message(end if now else _finishing(spec, held, None, keys), message, name)
         return 0
     if now or spec.trial is not None:
         put_job(agent, signed(stopped(spec, held.next), keys, held.signed, "stop"))

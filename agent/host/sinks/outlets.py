@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from hashlib import blake2b
 from itertools import chain
 from pathlib import Path
@@ -51,6 +51,9 @@ SMALL_BYTES = 64 << 10
 PROBLEM_CHARS = 200
 
 
+Take = Callable[[bytes], Awaitable[dict[str, Any]]]
+
+
 class _Load(NamedTuple):
     source: NodeId
     put: Put
@@ -64,10 +67,14 @@ class Outlets:
         self, sections: Sequence[SinkSection], agent: str, host: Host, records: Records, folder: Path
     ) -> None:
         """folder: for parts of windows. Raises UsageError where a library is missing."""
+
+        async def command(message: bytes) -> dict[str, Any]:
+            return await host.signed_messages.take(message)
+
         self._each = {
             each.name: Outlet(each.name, carrier, host, records, folder)
             for each in sections
-            if (carrier := _carrier(each, agent)) is not None
+            if (carrier := _carrier(each, agent, command)) is not None
         }
 
     @property
@@ -94,13 +101,13 @@ class Outlets:
             await each.close()
 
 
-def _carrier(section: SinkSection, agent: str) -> Carrier | None:
-    """None for a sink that is no receiver of messages. Raises UsageError where a library is missing. An agent imports only the
-    kinds that it has."""
+def _carrier(section: SinkSection, agent: str, command: Take | None = None) -> Carrier | None:
+    """None for a sink that is no receiver of messages. command: does what a message on a command topic asks for. Raises
+    UsageError where a library is missing. An agent imports only the kinds that it has."""
     if section.mqtt is not None:
         from elf.sinks.delivery.mqtt import MqttCarrier
 
-        return MqttCarrier(section.mqtt, agent, section.name)
+        return MqttCarrier(section.mqtt, agent, section.name, command if section.mqtt.commands else None)
     if section.webhook is not None:
         from elf.sinks.delivery.webhook import WebhookCarrier
 

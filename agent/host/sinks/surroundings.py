@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from elf.agent.control.gathering import Gathering, OnDisk
+from elf.agent.control.signed_messages import SignedMessages
 from elf.agent.node.mesh_node import MeshNode, Outer
 from elf.errors import PeerError
 from elf.srt.messages.effects import Effect, Send, Write
@@ -40,6 +41,10 @@ class Host(Protocol):
 
     def end(self, error: Exception) -> None:
         """End the process with that error."""
+
+    @property
+    def signed_messages(self) -> SignedMessages:
+        """Set when the agent has begun, after its sinks are there."""
 
     @property
     def store(self) -> Recorder: ...

@@ -215,6 +215,16 @@ def test_every_field_of_parameters_has_a_key_of_its_own() -> None:
             'mqtt = "mqtts://b"\ncert = "x"',
             ":21: [sink] cert: expected cert and key",
         ),
+        (
+            'parquet = "/srv/lake"',
+            'webhook = "https://h/"\ncommands = true',
+            ':21: [sink] commands: is about a broker: mqtt = "mqtt://HOST"',
+        ),
+        (
+            'parquet = "/srv/lake"',
+            'mqtt = "mqtts://b"\ncommands = "yes"',
+            ":21: [sink] commands: expected true or false",
+        ),
         *(
             (
                 'parquet = "/srv/lake"',
@@ -395,6 +405,16 @@ def test_a_broker_and_its_files() -> None:
         "sink lake: mqtts://[::1]:8883, topics elf/v1/shop/JOB/window",
         True,
     )
+
+
+def test_commands_from_a_broker_need_keys() -> None:
+    text = '[[sink]]\nname = "broker"\nmqtt = "mqtts://b"\ncommands = true\n'
+    (sink,) = read(TEXT.replace('parquet = "/srv/lake"', 'mqtt = "mqtts://b"\ncommands = true')).mesh.sinks
+    assert sink.mqtt == Broker("b", 8883, True, commands=True)
+    for without in (LOOPBACK, '[agent]\n[[source]]\nname = "access"\npath = "a"\n'):
+        assert "[sink] commands: commands are signed, so they need a mesh with keys" in refusal(
+            without + text
+        )
 
 
 def test_an_endpoint_and_its_files() -> None:
