@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,7 +26,10 @@ from tests.torture.jobs import JOBS
 from tests.torture.log_lines import judge_log_lines, untrue
 from tests.torture.options import Options
 from tests.torture.oracle import Count, Log, Oracle, top
-from tests.torture.publications import Publication
+from tests.torture.readers.publications import Publication
+from tests.torture.readers.receivers import drawn as outages
+from tests.torture.readers.receivers import latest as last_of
+from tests.torture.readers.receivers import publications as received
 from tests.torture.recorder import beyond_cap
 from tests.torture.schedule import (
     APART_S,
@@ -171,6 +175,58 @@ def test_the_last_word_on_each_window(tmp_path: Path) -> None:
     modest = {start_s: replace(each, reporting=1) for start_s, each in whole.items()}
     assert judge.lacking(modest, AGENTS).startswith("none of its newest panes is whole: ")
     assert judge.lacking({START_S: said(TRUE)}, AGENTS).startswith("1 of 2 panes are not there, the first ")
+
+
+def test_what_sinks_receive(tmp_path: Path) -> None:
+    judge = Judge(oracle(tmp_path), Verdict())
+    judge.delivered([said(TRUE), said(TRUE), said(MORE, revision=(1, "a", 2))], AGENTS)
+    assert [each.kind for each in judge.verdict.findings] == ["exceeds"], "a window may come twice"
+    judge.delivered([said(TRUE), said(LESS, lines_late=1)], AGENTS)
+    assert [each.kind for each in judge.verdict.findings] == ["exceeds", "differs"]
+    assert judge.undelivered({START_S: said(TRUE)}, AGENTS) == (
+        "1 of 2 windows did not come, the first 1800000005"
+    )
+    assert judge.undelivered({START_S: said(TRUE), START_S + 5: said({})}, AGENTS) == ""
+    assert judge.undelivered({START_S: said(TRUE)}, PATHS) == "", (
+        "its earlier window has lines, and may be cut"
+    )
+
+
+def test_messages_become_publications() -> None:
+    meta = (
+        '"window": {"start": "2027-01-15T08:00:00Z"}, "status": "%s", "revision": [1, "a", %d], "agents_reporting": 2, '
+        '"agents_expected": 2, "lines_read": 3, "lines_rejected": 0, "lines_late": 0'
+    )
+    rows = (
+        '[{"agent": "web1", "status": 200, "hits": 2, "bytes": 150},'
+        ' {"agent": "web2", "status": 404, "hits": 1, "bytes": null}]'
+    )
+    lines = [
+        f'{at} {{"_elf": {{"job": "{job}", {meta % (status, n)}}}, "rows": {rows}}}\n'.encode()
+        for at, job, status, n in (
+            (1.5, "agents", "final", 1),
+            (1.6, "other", "final", 1),
+            (1.7, "agents", "revised", 2),
+        )
+    ]
+    heard = list(received([*lines, lines[0][:-9]], AGENTS, "sink hook"))
+    assert [(each.status, each.revision, each.at_s) for each in heard] == [
+        ("final", (1, "a", 1), 1.5),
+        ("revised", (1, "a", 2), 1.7),
+    ]
+    assert heard[0].rows == TRUE
+    assert last_of(reversed(heard)) == {START_S: heard[1]}
+    assert last_of([*heard, replace(heard[1], status="withdrawn", revision=(1, "a", 3))]) == {}
+
+
+def test_outages_of_receivers_depend_on_the_seed_and_do_not_overlap(tmp_path: Path) -> None:
+    few, many = Options(60.0, 5, tmp_path), Options(9_000.0, 6, tmp_path)
+    assert outages(few)
+    assert outages(many) == outages(many)
+    drawn_outages = outages(many)
+    assert {each.kind for each in drawn_outages} == {"restart", "stop", "deaf"}
+    for one, other in pairwise(drawn_outages):
+        assert one.at_s + one.seconds < other.at_s
 
 
 def step(version: str, state: str, from_us: int, least: int) -> dict[str, object]:

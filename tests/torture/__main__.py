@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tests.torture import agents, hostile, hosts, rotation, run, servers
 from tests.torture.options import Options
+from tests.torture.readers import receivers
 
 INSIDE = "TORTURE_INSIDE"
 
@@ -18,7 +19,7 @@ def refusal() -> str:
     """Why this machine cannot run the torture; "" if it can."""
     if os.geteuid() != 0:
         return "torture needs root: it makes hosts"
-    program = servers.missing() or rotation.missing() or agents.missing()
+    program = servers.missing() or rotation.missing() or agents.missing() or receivers.missing()
     return f"{program} is not installed" if program else hosts.refusal()
 
 

@@ -261,9 +261,15 @@ class Authority:
 
 
 def configure(
-    agent: Agent, *, format: str, seeds: Sequence[str], timings: Mapping[str, str], sink: str = ""
+    agent: Agent,
+    *,
+    format: str,
+    seeds: Sequence[str],
+    timings: Mapping[str, str],
+    sink: str = "",
+    more: str = "",
 ) -> None:
-    """Write its configuration."""
+    """Write its configuration. sink: the name of its lake. more: tables of other sinks."""
     text = CONFIG.format(
         name=agent.name,
         address=agent.address,
@@ -272,4 +278,4 @@ def configure(
         timings="\n".join(f'{key} = "{value}"' for key, value in timings.items()),
         format=format,
     )
-    (agent.folder / "elf.toml").write_text(text + (SINK.format(name=sink) if sink else ""))
+    (agent.folder / "elf.toml").write_text(text + (SINK.format(name=sink) if sink else "") + more)

@@ -16,9 +16,9 @@ from tests.torture.agents import environment
 from tests.torture.attack import KINDS
 from tests.torture.jobs import JOBS
 from tests.torture.options import Options
+from tests.torture.readers.watchers import Watcher
 from tests.torture.recorder import CAP_BYTES
 from tests.torture.verdict import Verdict
-from tests.torture.watchers import Watcher
 from tests.torture.world import SPARE, World
 
 PAUSE_S_MAX = 0.4

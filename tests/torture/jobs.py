@@ -7,17 +7,19 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Job:
-    """keys: columns that group, of `agent`, `status` and `path`. limit: of rows by hits, then path. sinks: its lakes. only_pages:
-    counts only answered pages. is_judged: False for a job that fails on purpose. least: if it changes, it counts statuses from
-    this on. version, stretches: one of its versions, and the times [from, to) in milliseconds at which that is in force.
-    unread: agents, and the times [from, to) in milliseconds in which their lines may be missing, because a change had lines read
-    again that only they could read, and they were taken out for good, or another process held their key."""
+    """keys: columns that group, of `agent`, `status` and `path`. limit: of rows by hits, then path. sinks: its lakes. receivers:
+    its other sinks. only_pages: counts only answered pages. is_judged: False for a job that fails on purpose. least: if it
+    changes, it counts statuses from this on. version, stretches: one of its versions, and the times [from, to) in milliseconds
+    at which that is in force. unread: agents, and the times [from, to) in milliseconds in which their lines may be missing,
+    because a change had lines read again that only they could read, and they were taken out for good, or another process held
+    their key."""
 
     name: str
     keys: tuple[str, ...]
     size_s: int
     slide_s: int
     sinks: tuple[str, ...] = ()
+    receivers: tuple[str, ...] = ()
     has_bytes: bool = False
     only_pages: bool = False
     limit: int = 0
@@ -58,8 +60,8 @@ class Job:
 
 
 JOBS = (
-    Job("agents", ("agent", "status"), 5, 5, ("east", "west"), has_bytes=True),
-    Job("paths", ("path",), 10, 5, ("west",), only_pages=True, limit=7),
+    Job("agents", ("agent", "status"), 5, 5, ("east", "west"), ("broker", "hook"), has_bytes=True),
+    Job("paths", ("path",), 10, 5, ("west",), ("hook",), only_pages=True, limit=7),
     Job("totals", ("status",), 10, 10),
 )
 CHANGING = Job("changing", ("status",), 5, 5, ("east",), has_bytes=True, least=200)

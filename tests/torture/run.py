@@ -19,15 +19,17 @@ from tests.torture import changes, faults, page
 from tests.torture.agents import RefusedError
 from tests.torture.changes import Change
 from tests.torture.jobs import CHANGING, JOBS, Job
-from tests.torture.lakes import Lake
 from tests.torture.log_lines import judge_log_lines
 from tests.torture.options import Options
 from tests.torture.oracle import Oracle
+from tests.torture.readers import receivers
+from tests.torture.readers.lakes import Lake
+from tests.torture.readers.receivers import Outage, latest
+from tests.torture.readers.watchers import Watcher
 from tests.torture.recorder import beyond_cap
 from tests.torture.schedule import EVERYWHERE, Fault, Schedule
 from tests.torture.verdict import WRONG, Excuse, Judge, Verdict, newest
-from tests.torture.watchers import Watcher
-from tests.torture.world import CLOCKED, World
+from tests.torture.world import CLOCKED, HUB, World
 
 STEP_S = 0.1
 UNWELL_MAX = 3
@@ -117,6 +119,7 @@ class Run:
             *((fault.at_s, self._starter(fault)) for fault in self.schedule.faults),
             *((at_s, self._rotator(host)) for at_s, host in self.schedule.rotations),
             *((each.at_s, self._changer(each)) for each in changes.drawn(self.options, self.world.names)),
+            *((each.at_s, self._failer(each)) for each in receivers.drawn(self.options)),
         ]
         due.sort(key=lambda each: each[0])
         while (now := time.monotonic() - began) < self.options.seconds:
@@ -150,6 +153,14 @@ class Run:
         return lambda: self._thread(
             f"{change.kind} {CHANGING.name}", lambda: changes.make(self.world, change)
         )
+
+    def _failer(self, outage: Outage) -> Callable[[], None]:
+        def fail() -> None:
+            event = self.world.recorder.event("outage", HUB, f"{outage.kind} {outage.seconds:.0f} s")
+            self.world.receivers.fail(outage, self.world.pause)
+            event["until"] = time.time()
+
+        return lambda: self._thread(f"{outage}", fail)
 
     def _thread(self, name: str, what: Callable[[], None]) -> None:
         def run() -> None:
@@ -221,7 +232,17 @@ class Run:
             for job in jobs
             if lake.name in job.sinks and (lacks := look(lake.latest(job), job))
         ]
+        found += [
+            f"sink {sink}, {job.name}: {lacks}" for sink, job, lacks in self._undelivered(judge) if lacks
+        ]
         return " | ".join(found[:UNWELL_MAX])
+
+    def _undelivered(self, judge: Judge) -> Iterator[tuple[str, Job, str]]:
+        """(sink, job, what that sink lacks; or "")."""
+        for job in JOBS:
+            for sink in job.receivers:
+                heard = self.world.receivers.publications(sink, job)
+                yield sink, job, judge.undelivered(latest(heard), job)
 
     def _gone(self) -> list[Excuse]:
         """The last time of agents whose keys were taken back."""
@@ -246,6 +267,7 @@ class Run:
                 for said in lake.read(job):
                     judge.publication(said, job, as_pane=True)
                 judge.last_revisions(lake.latest(job), job, f"lake {name}", as_panes=True)
+        self._judge_receivers(judge)
         for name in CHANGING.sinks:
             self._judge_changes(judge, Lake(name, self.world.lakes[name]))
         for end in self.world.ends:
@@ -254,6 +276,18 @@ class Run:
         for name, peak in beyond_cap(self.world.recorder.samples, bare).items():
             self.verdict.add("memory", f"{name}: {peak / 2**20:.0f} MiB at most, bare {bare / 2**20:.0f}")
         judge_log_lines(self.world, self.schedule.faults, self.verdict)
+
+    def _judge_receivers(self, judge: Judge) -> None:
+        """Each window came to each sink of its job, at least once, and its last revision is the count."""
+        for job in JOBS:
+            for sink in job.receivers:
+                heard = self.world.receivers.publications(sink, job)
+                self.verdict.counts["delivered"] += len(heard)
+                judge.delivered(heard, job)
+                judge.last_revisions(latest(heard), job, f"sink {sink}")
+        for sink, job, lacks in self._undelivered(judge):
+            if lacks:
+                self.verdict.add("missing", f"sink {sink}, {job.name}: {lacks}")
 
     def _judge_changes(self, judge: Judge, lake: Lake) -> None:
         """Each version of the job that changes holds the lines of the times at which it was in force, and no others."""

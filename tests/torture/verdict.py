@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from tests.torture.jobs import Job
 from tests.torture.oracle import Bounds, Count, Group, Oracle, top
-from tests.torture.publications import Publication
+from tests.torture.readers.publications import Publication, Revision
 
 DIFFERENCES_MAX = 6
 NEWEST = 6
@@ -21,6 +21,7 @@ WRONG = {
     "lacks": "says it is not whole, though every line is on a disk",
     "missing": "a window that nobody was told of",
     "again": "final a second time for one reader",
+    "differs": "one revision came to a sink with different rows",
     "order": "a revision that does not grow",
     "rejected": "lines are called unreadable or wrong, and none are",
     "ended": "an agent ended by itself",
@@ -154,6 +155,25 @@ class Judge:
 
     def _is_of_gone(self, start_s: int, job: Job) -> bool:
         return any(each.holds(start_s, job.size_s) for each in self._gone)
+
+    def delivered(self, heard: Iterable[Publication], job: Job) -> None:
+        """Check what one sink received: it may get a window more than once, and then the same."""
+        rows: dict[tuple[int, Revision], Publication] = {}
+        for said in heard:
+            self.publication(said, job)
+            known = rows.setdefault((said.start_s, said.revision), said)
+            if known.rows != said.rows:
+                self.verdict.add(
+                    "differs", f"{said}: {len(known.rows)} rows, then {len(said.rows)}", said.start_s
+                )
+
+    def undelivered(self, latest: Mapping[int, Publication], job: Job) -> str:
+        """Which windows did not come to a sink; "" if all with lines have. Those that begin before the first line may be cut by
+        the job's start."""
+        first_s = min((start_s for start_s, _ in self._panes(job)), default=0)
+        windows = [at for at, bounds in self.truth(job).items() if bounds.least and at >= first_s]
+        lacks = sorted(at for at in windows if at not in latest)
+        return f"{len(lacks)} of {len(windows)} windows did not come, the first {lacks[0]}" if lacks else ""
 
     def lacking(self, latest: Mapping[int, Publication], job: Job) -> str:
         """What a lake lacks: "" if it holds all panes with all their lines, and one of the newest says so.

@@ -26,6 +26,7 @@ from tests.torture.hosts import Hosts
 from tests.torture.jobs import CHANGING, DOOMED, JOBS, Job
 from tests.torture.options import Options
 from tests.torture.oracle import Log
+from tests.torture.readers.receivers import Receivers
 from tests.torture.recorder import Recorder
 from tests.torture.rotation import Rotation
 from tests.torture.servers import Server
@@ -45,9 +46,13 @@ MODES = (
 GUESTS = 2
 SPARE = "spare"
 """A host without a server, where twins run."""
+HUB = "hub"
+"""The host of the receivers."""
 CLOCKED = (1, 2)
 """The host whose clock can step."""
 SINKS = ("east", "west")
+DELIVERING = 2
+"""So many agents have the sinks `broker` and `hook`, each as one sink: the first one that has not left delivers."""
 SERVICE_S = 2.0
 """An agent that ended unexpectedly is started again so much later, as by systemd."""
 
@@ -59,7 +64,8 @@ class World:
         self.options, self.folder = options, folder
         self.names = [f"web{number + 1}" for number in range(options.agents)]
         self.guests = [f"guest{number + 1}" for number in range(GUESTS)]
-        self.hosts = Hosts([*self.names, *self.guests, SPARE], folder)
+        self.hosts = Hosts([*self.names, *self.guests, SPARE, HUB], folder)
+        self.receivers = Receivers(self.hosts, HUB, folder / "receivers")
         self.is_over = threading.Event()
         self.ends: list[End] = []
         self.gone: dict[str, str] = {}
@@ -110,7 +116,10 @@ class World:
                 seeds=[seeds[each] for each in self.names[:3]],
                 timings=self.options.timings,
                 sink=sink,
+                more=self.receivers.sinks() if number < DELIVERING else "",
             )
+            (agent.folder / "hook.secret").write_text(self.receivers.secret)
+            (agent.folder / "hook.secret").chmod(0o600)
 
     # For faults.
 
@@ -144,6 +153,7 @@ class World:
 
     def begin(self) -> None:
         """Start servers and agents; wait until all agents see each other and know all jobs."""
+        self.receivers.start()
         for name in self.names:
             self.servers[name].start()
             self.agents[name].start()
@@ -162,7 +172,7 @@ class World:
         return sum(member["state"] == "alive" for member in agent.status().get("members", ()))
 
     def start_job(self, job: Job) -> None:
-        sinks = [word for sink in job.sinks for word in ("--sink", sink)]
+        sinks = [word for sink in (*job.sinks, *job.receivers) for word in ("--sink", sink)]
         values = () if job.least is None else ("--param", f"least={job.least}")
         lateness = f"{self.options.lateness_s:.0f}s"
         at = self.agents[self.names[0]].socket
@@ -257,4 +267,5 @@ class World:
             thread.join()
         for server in self.servers.values():
             server.stop()
+        self.receivers.close()
         self.recorder.close()

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 from tests.torture.agents import environment
 from tests.torture.jobs import Job
 from tests.torture.oracle import Count
-from tests.torture.publications import Publication
+from tests.torture.readers.publications import Publication
 
 AGAIN_S = 0.5
 
@@ -90,7 +90,7 @@ def publications(lines: BinaryIO, job: Job, where: str) -> Iterator[Publication]
             if now is not None:
                 yield now
             meta = row["_elf"]
-            now = _publication(row["_elf"], job, where, float(at))
+            now = publication(row["_elf"], job, where, float(at))
         if now is not None:
             group = tuple(row[key] for key in job.keys)
             now.rows[group] = Count(row[job.hits], int(row["bytes"] or 0) if job.has_bytes else 0)
@@ -98,7 +98,7 @@ def publications(lines: BinaryIO, job: Job, where: str) -> Iterator[Publication]
         yield now
 
 
-def _publication(meta: Mapping[str, Any], job: Job, where: str, at_s: float) -> Publication:
+def publication(meta: Mapping[str, Any], job: Job, where: str, at_s: float) -> Publication:
     epoch, node, n = meta["revision"]
     return Publication(
         where=where,

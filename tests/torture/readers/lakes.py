@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.torture.jobs import Job
 from tests.torture.oracle import Count, Group
-from tests.torture.publications import Publication
+from tests.torture.readers.publications import Publication
 
 
 class Lake:
