@@ -18,7 +18,7 @@ from elf.errors import SourceError, UsageError
 
 Input = Path | Literal["-"]
 Lost = Callable[[str], None]
-"""Is told of input that is missing from the result: which, and why."""
+"""Called with input that is missing from the result: which, and why."""
 HEAD_BYTES = 1024
 HEAD_LINE_BYTES = 64 << 10
 """A first line that is longer is not looked at."""
@@ -35,7 +35,7 @@ def expand(arguments: Sequence[str], lost: Lost | None = None) -> list[Input]:
     """The files that the arguments name, in order; quoted globs are expanded here, sorted by name.
 
     Raises UsageError for a file that is missing or cannot be read, a directory, or a glob without a match. With `lost`, which is
-    told of each of them, only if no file is left.
+    called with each of them, only if no file is left.
     """
     inputs: list[Input] = []
     refused: list[UsageError] = []
@@ -169,7 +169,7 @@ def read(
 ) -> Iterator[Block]:
     """Blocks of whole lines of each file in turn; each file ends with a block that is `last` (perhaps empty).
 
-    Reads a truncated or corrupt file as far as possible, and tells `lost`, or without it `notices`; likewise of a file that can
+    Reads a truncated or corrupt file as far as possible, and calls `lost`, or without it `notices`; likewise of a file that can
     no longer be opened. Of rotated files in the order of their rotation a line that begins in one and ends in the next is read
     with the next.
     """

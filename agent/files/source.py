@@ -339,7 +339,7 @@ class Source:
 
     def _heir(self, file: Followed) -> Followed | None:
         """The file in which the log of `file` goes on, if nothing of it was read yet. Of files that one scan finds only the
-        names tell which is older."""
+        names say which is older."""
         age = names.age(file.path)
         younger = [
             other

@@ -21,7 +21,7 @@ HEAD_S = 0.2
 class Stream:
     """The lines of a pipe, a socket or a terminal. It has what `LiveSource` needs of a `Source`.
 
-    A read never waits for more bytes, except within compressed ones. lost: is told of bytes that cannot be read.
+    A read never waits for more bytes, except within compressed ones. lost: called with bytes that cannot be read.
     """
 
     poll_s = 1.0

@@ -177,7 +177,7 @@ class FormatChoice:
         }
 
     def notes(self, asked: Iterable[str]) -> list[str]:
-        """What to tell about the columns `asked` of the last schema: keys that no line had, values of several kinds."""
+        """What to report about the columns `asked` of the last schema: keys that no line had, values of several kinds."""
         return self._keys.notes(asked, self._others) if self._keys.kinds else []
 
     def never(self, column: str) -> str:

@@ -146,7 +146,7 @@ def _plain(lines: list[bytes], candidates: Iterable[Format] | None = None) -> Fo
 
 
 def doubt(sample: bytes, chosen: Format) -> str:
-    """What must be told about the choice, behind its name; "" where it is sure.
+    """What a notice says about the choice, behind its name; "" where it is sure.
 
     Nothing of an envelope. That others may look the same, on how many lines it fits if not on nearly all, and the next best.
     """

@@ -175,7 +175,7 @@ class Field(msgspec.Struct, frozen=True):
     list: LITERAL only, unquoted: elements are divided by ", " or " : " (nginx upstream_*), so an occurrence of `after` that is
         preceded by ',' or ' :', or followed by ': ', does not end the field.
     form: LITERAL only, unquoted: what its text must be.
-    stray: LITERAL only, between quotes: its text may hold quotes that are not escaped; the fields behind it tell which one closes
+    stray: LITERAL only, between quotes: its text may hold quotes that are not escaped; the fields behind it show which one closes
         it. One field of a format, that which visitors choose most freely: it takes what its neighbours could have, too.
     required: JSON, LTSV, LOGFMT: its absence rejects the line. Absent otherwise: NULL.
     scale: micro-units per unit, for numeric JSON values too (given by `convert`).
@@ -204,7 +204,7 @@ class Field(msgspec.Struct, frozen=True):
 
 LATENESS_MAX_US = 60_000_000
 LATENESS_US = {"end": 5_000_000, "start": LATENESS_MAX_US}
-"""How long windows wait for lines unless told: servers that write the time of a request's end buffer a log for some seconds; a
+"""How long windows wait for lines by default: servers that write the time of a request's end buffer a log for some seconds; a
 request takes a minute at most, as a rule, where its beginning is written."""
 
 
@@ -236,7 +236,7 @@ class Format(msgspec.Struct, frozen=True):
 
     @property
     def lateness_us(self) -> int:
-        """How long after its time a line may be written, as far as the format can tell, in microseconds."""
+        """How long after its time a line may be written, as far as the format shows, in microseconds."""
         return LATENESS_US[self.time_is]
 
     def columns(self) -> dict[str, Convert]:

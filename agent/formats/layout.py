@@ -96,7 +96,7 @@ class Variable(msgspec.Struct, frozen=True):
 
 
 def unused(field: Field) -> Field:
-    """The field without a column. Its text is checked as before, so that it still tells where the one before it ends."""
+    """The field without a column. Its text is checked as before, so that it still shows where the one before it ends."""
     if is_text(field.convert):
         return msgspec.structs.replace(field, convert=Convert.SKIP, column="")
     return msgspec.structs.replace(field, column="")

@@ -29,7 +29,7 @@ _SPLIT = (Convert.REQUEST, Convert.REQUEST_URL, Convert.URI, Convert.URL)
 
 class Step(msgspec.Struct, frozen=True):
     """One field, in the kernel's terms. targets: six slots, or -1. chain: the next field of the same name, or -1. ahead: the
-    fields behind it that tell where it ends, if its content may hold its separator. quotes: of a stray field without `quote`, the
+    fields behind it that show where it ends, if its content may hold its separator. quotes: of a stray field without `quote`, the
     quotes from its begin to the line's end where no text holds one; else 0."""
 
     convert: int

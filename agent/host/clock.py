@@ -3,7 +3,7 @@
 It has to be the wall clock: a node's time is compared with times in log lines (the watermark of an idle source follows it, a job
 begins at it), and with times from other nodes. So cores have to accept steps. A step ahead (a resumed laptop, a first NTP sync)
 counts as one probe period at most, so it makes no neighbour suspect. After a step back the cores shift their timers as soon as
-they get the new time; `stepped_back` tells the host when to pass it to them.
+they get the new time; `stepped_back` says when the host must pass it to them.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ async def submit_own(config: Config, socket: Path, notices: Callable[[str], None
         sys.executable, "-m", MODULE, stdin=PIPE, stdout=PIPE, stderr=PIPE
     )
     try:
-        told, error = await child.communicate(msgspec.msgpack.encode(order, enc_hook=str))
+        output, error = await child.communicate(msgspec.msgpack.encode(order, enc_hook=str))
     except asyncio.CancelledError:
         with suppress(ProcessLookupError):  # it has ended by itself
             child.kill()
@@ -54,7 +54,7 @@ async def submit_own(config: Config, socket: Path, notices: Callable[[str], None
         raise InternalError(
             f"the jobs of {config.path} could not be submitted: {(said or ['no message'])[-1]}"
         )
-    for line in [*said, *told.decode(errors="replace").splitlines()]:
+    for line in [*said, *output.decode(errors="replace").splitlines()]:
         notices(line)
 
 

@@ -2,7 +2,7 @@
 
 A `Read` that is not due yet waits here. At each beat, new lines are read for all jobs, and those that are due are answered; so
 files are read and folders scanned as often as if somebody watched, and only cuts are rare. One that awaits a line is answered
-when a log has changed; where the kernel does not tell, its worker reads at the next beat anyway.
+when a log has changed; where the kernel does not notify, its worker reads at the next beat anyway.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from elf.srt.messages.messages import Micros, Schedule
 
 
 class JobLimits:
-    """spec: the newest that this agent knows. schedule: the newest that its worker was told; () without one."""
+    """spec: the newest that this agent knows. schedule: the newest that its worker got; () without one."""
 
     def __init__(self, spec: JobSpec, caps: Limits) -> None:
         self.spec, self._caps = spec, caps

@@ -77,15 +77,15 @@ class Progress(msgspec.Struct):
 
 
 class Lost:
-    """Input that is missing from the result: keeps what it is told, and tells it on."""
+    """Input that is missing from the result: keeps each message, and passes it on."""
 
-    def __init__(self, tell: Callable[[str], None]) -> None:
+    def __init__(self, notices: Callable[[str], None]) -> None:
         self.what: list[str] = []
-        self.tell = tell
+        self.notices = notices
 
     def __call__(self, message: str) -> None:
         self.what.append(message)
-        self.tell(message)
+        self.notices(message)
 
 
 class Summary(msgspec.Struct):
@@ -217,7 +217,7 @@ def run(
     """Run a query over files and give every window to the sinks; see `RunOptions`.
 
     Raises QueryError, UsageError, FormatError before anything is read; OSError from a sink. A set `stop` ends the reading,
-    and what was read is published. `on_lost` is told of input that is missing from the result (`Summary.lost`): then no window
+    and what was read is published. `on_lost` gets input that is missing from the result (`Summary.lost`): then no window
     is final, and sinks that take states get none. `on_plan` is called with the plan before anything is read.
     """
     began = time.monotonic()
@@ -259,7 +259,7 @@ def run(
 def _check_keys(
     shot: OneShot | RowShot, plan: Plan | RowPlan, formats: FormatChoice, notices: Callable[[str], None]
 ) -> None:
-    """Tell about the columns that no line named, and the files that name none. Raises FormatError if no file names any: the
+    """Report the columns that no line named, and the files that name none. Raises FormatError if no file names any: the
     result would be of nothing but NULL."""
     totals = shot.feed.totals
     keyless = [path for path, is_keyless in totals.keyless.items() if is_keyless]
@@ -339,7 +339,7 @@ def deliver(
     time. The panes are removed. published: the windows, by their start, of which sinks have an open revision."""
     stores = [cast(StateSink, sink) for sink in sinks if sink.wants_state]
     if stores and lost.what:
-        lost.tell(
+        lost.notices(
             "the lake gets nothing of this run, since windows there would pass for whole ones; run it again"
         )
     elif stores:

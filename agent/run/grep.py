@@ -154,7 +154,7 @@ class Grep:
         if shape not in self._feeds:
             run = self._options.run
             matches = Matches(condition(run.query, schema, run.parameters), run.bounds)
-            # Without bounds: rows that the feed leaves out could not be told from rejected lines.
+            # Without bounds: rows that the feed leaves out could not be distinguished from rejected lines.
             unbounded = msgspec.structs.replace(run, since_us=None, until_us=None)
             self._feeds[shape] = new_feed(unbounded, self._formats, matches), matches
         return self._feeds[shape]

@@ -73,7 +73,7 @@ def follow(
     stop: Event | None = None,
 ) -> Summary:
     """`elf run --follow`: one job over followed files, from their beginning, until `stop`; the open windows leave last."""
-    del on_lost  # a source tells of lines that it lost by a notice
+    del on_lost  # a source reports lines that it lost by a notice
     if (why := refused(options.files)) is not None:
         raise UsageError(why)
     source = Source("access", options.files, state=None, start="beginning")
@@ -97,7 +97,7 @@ def follow(
         )
     run = _Run(options, sinks, source, formats, plan, heads)
     if plan.window is not None:
-        notices(run.told)
+        notices(run.note)
     try:
         live = run.live(notices, on_progress)
         live.run(stop or Event())
@@ -177,7 +177,7 @@ def _follow_pipe(
         nonlocal said
         if source.is_live and not said:
             said = True
-            notices(run.told)
+            notices(run.note)
         return stream.is_over
 
     # Not until `stop`: that ends the pipe, and lines that have come are read.
@@ -195,7 +195,7 @@ def _follow_pipe(
 
 
 class _Run:
-    """One job on one source, from its beginning to its summary. `told`: the notice about its lateness."""
+    """One job on one source, from its beginning to its summary. `note`: the notice about its lateness."""
 
     def __init__(
         self,
@@ -212,7 +212,7 @@ class _Run:
         lateness = options.lateness_us
         if lateness is None:
             lateness = formats.lateness_us(heads) or LATENESS_MAX_US
-        self.told = f"windows are final {duration_text(lateness)} after their end (--lateness)"
+        self.note = f"windows are final {duration_text(lateness)} after their end (--lateness)"
         job_options = JobOptions(lateness, options.emit_us)
         self.budget = Budget(options.memory_max, None, resident_bytes)
         epoch = first_epoch(options.job, sinks)

@@ -1,7 +1,7 @@
 """`elf.spark.read_logs`: log files as a DataFrame. The driver looks at the head of each file, the executors parse.
 
 Rows come by `mapInArrow` over one number for each task, whose pieces travel with the function. A Python data source moves the
-same batches at the same speed, is not told which columns a query reads either, and needs a process of its own to be planned.
+same batches at the same speed, does not learn which columns a query reads either, and needs a process of its own to be planned.
 """
 
 from __future__ import annotations

@@ -181,9 +181,9 @@ def _compared(stored: Stored) -> tuple[list[int], list[tuple[str, str]]]:
     left_out: list[tuple[str, str]] = []
     for i, output in enumerate(stored.recipe["outputs"]):
         reasons = [output["refused"], *(other.get(column) for column in output["columns"])]
-        told = [str(reason) for reason in reasons if reason]
-        if told:
-            left_out.append((output["name"], told[0]))
+        given = [str(reason) for reason in reasons if reason]
+        if given:
+            left_out.append((output["name"], given[0]))
         else:
             kept.append(i)
     return kept, left_out

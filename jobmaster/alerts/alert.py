@@ -1,4 +1,4 @@
-"""What an alert is: a condition over the rows of a job's windows, for how long it must hold, and whom it tells.
+"""What an alert is: a condition over the rows of a job's windows, for how long it must hold, and who gets it.
 
 Alerts are among a job's settings (`elf.jobmaster.directory.settings`): they come into force at a control line, and decoding
 accepts only what is bounded. `problem` says whether an alert fits a version of the job's query."""
@@ -116,7 +116,7 @@ def types_of(plan: Plan) -> Mapping[str, SqlType]:
 
 
 def keys_of(plan: Plan) -> list[int]:
-    """The places of the columns of the result that are keys of groups: they tell the instances of an alert apart."""
+    """The places of the columns of the result that are keys of groups: they identify the instances of an alert."""
     return [
         at
         for at, output in enumerate(plan.select)

@@ -317,7 +317,7 @@ def _summed(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
 
 
 def identifier(job: bytes, change: Transition) -> str:
-    """The id of a transition: the same whoever tells of it, and however often."""
+    """The id of a transition: the same whoever reports it, and however often."""
     about = [change.alert, *(part for pair in change.keys for part in pair), change.state, str(change.at_us)]
     data = job + b"\0".join(each.encode(errors="surrogateescape") for each in about)
     return blake2b(data, digest_size=16).hexdigest()

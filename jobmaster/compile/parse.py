@@ -393,7 +393,7 @@ _SYNTAX = (
     ("Expected END after CASE", "CASE has no END"),
     ("after CAST", "CAST takes a value and a type: CAST(x AS INT)"),
 )
-"""How sqlglot's descriptions begin or end, and what a user is told instead."""
+"""How sqlglot's descriptions begin or end, and what the user reads instead."""
 
 
 def _syntax(sql: str, error: Any) -> QueryError:

@@ -16,7 +16,7 @@ from elf.srt.messages.messages import Ballot, Line, Micros, Schedule
 BEFORE_ALL = -(1 << 62)
 AFTER_ALL = 1 << 62
 EPOCH_MAX = (1 << 29) - 1
-"""Of the epochs that numbers tell apart: a number has less than 62 bits."""
+"""Of the epochs that numbers distinguish: a number has less than 62 bits."""
 
 
 @lru_cache(maxsize=256)

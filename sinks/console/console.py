@@ -270,7 +270,7 @@ class Table:
             return self._size
         try:
             columns, lines = os.get_terminal_size(self._stream.fileno())
-            return columns or 80, lines or 24  # a terminal that was told no size says 0
+            return columns or 80, lines or 24  # a terminal without a known size says 0
         except (OSError, ValueError):  # the stream is no terminal
             return (120, 40)
 

@@ -1,4 +1,4 @@
-"""What a sink does that delivers windows as messages: take one, and tell when it is acknowledged.
+"""What a sink does that delivers windows as messages: take one, and return when it is acknowledged.
 
     connect -> deliver, deliver, … -> close
                   |

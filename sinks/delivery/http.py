@@ -133,10 +133,10 @@ def check(answer: Answer) -> None:
     """Raises DeliveryError for an answer that is about the endpoint, and not 2xx."""
     if 200 <= answer.status < 300:
         return
-    told = f"it answered {status_text(answer.status)}"
+    problem = f"it answered {status_text(answer.status)}"
     if 300 <= answer.status < 400:
-        raise DeliveryError(f"{told}; redirects are not followed: name the new address")
-    raise DeliveryError(told, answer.waits_s)
+        raise DeliveryError(f"{problem}; redirects are not followed: name the new address")
+    raise DeliveryError(problem, answer.waits_s)
 
 
 async def _addresses(hook: Hook) -> list[str]:

@@ -111,7 +111,7 @@ class MqttCarrier:
         except (OSError, ValueError) as error:  # a file of credentials or certificates, TLS
             raise DeliveryError(_text(error)) from None
         self._client = client
-        await self._tell(b"online", ANSWER_S)
+        await self._announce(b"online", ANSWER_S)
 
     async def _subscribe(self, client: Any, take: Take) -> None:
         """Take commands of this connection from now on. Raises MqttError."""
@@ -148,7 +148,7 @@ class MqttCarrier:
     def _state_topic(self) -> str:
         return state_topic(self._broker.mesh, self._agent, self._sink)
 
-    async def _tell(self, state: bytes, patience_s: float) -> None:
+    async def _announce(self, state: bytes, patience_s: float) -> None:
         """Say whether the sink is connected. A broker that refuses it takes windows nevertheless. Raises DeliveryError."""
         try:
             await asyncio.wait_for(
@@ -192,7 +192,7 @@ class MqttCarrier:
             self._taking = None
         if client is not None:
             with suppress(DeliveryError):
-                await self._tell(b"offline", GOODBYE_S)
+                await self._announce(b"offline", GOODBYE_S)
             self._client = None
             with suppress(aiomqtt.MqttError, OSError):
                 await client.__aexit__(None, None, None)

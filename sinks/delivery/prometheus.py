@@ -36,7 +36,7 @@ LABEL_CHARS_MAX = 1_000
 ABOUT_MESSAGE = {400, 409, 413, 422}
 """Statuses about the one request, which would be the same at each repetition."""
 LITERAL_BYTES = 1 << 16
-TOLD_CHARS = 150
+REASON_CHARS = 150
 
 Labels = tuple[tuple[str, str], ...]
 Family = tuple[str, str, list[tuple[Mapping[str, str], float]]]
@@ -185,8 +185,8 @@ class RemoteWriteCarrier:
             body = snappy(write_request(series, message.end_us // 1_000))
             answer = await self._endpoint.ask(lambda: self._request(body))
             if answer.status in ABOUT_MESSAGE:
-                told = answer.text.decode("utf-8", "replace").strip()[:TOLD_CHARS]
-                raise DeclinedError(f"{self._hook} answered {status_text(answer.status)}: {told}")
+                reason = answer.text.decode("utf-8", "replace").strip()[:REASON_CHARS]
+                raise DeclinedError(f"{self._hook} answered {status_text(answer.status)}: {reason}")
             check(answer)
         if left_out:
             raise DeclinedError(f"{left_out:,} series are past {SERIES_MAX:,}, or have the labels of others")

@@ -49,8 +49,8 @@ class WebhookCarrier:
         body = self._body(message)
         answer = await self._endpoint.ask(lambda: self._request(message.id, body))
         if answer.status in ABOUT_MESSAGE:
-            told, what = status_text(answer.status), "a window" if message.kind == "window" else "an alert"
-            raise RefusedError(f"{self._hook} answered {told} to {what} of {len(body):,} bytes")
+            status, what = status_text(answer.status), "a window" if message.kind == "window" else "an alert"
+            raise RefusedError(f"{self._hook} answered {status} to {what} of {len(body):,} bytes")
         check(answer)
 
     def _body(self, message: WindowMessage) -> bytes:

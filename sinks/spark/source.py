@@ -61,7 +61,7 @@ class LakeSource(DataSource):
 
 def _asks_for_filters() -> bool:
     """Whether Spark's process that pushes filters calls. A reader that takes filters is refused by the others, with an error that
-    asks the user for `spark.sql.python.filterPushdown.enabled`, and nothing else tells whether that is set."""
+    asks the user for `spark.sql.python.filterPushdown.enabled`, and nothing else shows whether that is set."""
     return Path(sys._getframe(2).f_code.co_filename).name == "data_source_pushdown_filters.py"
 
 

@@ -69,7 +69,7 @@ class LakeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last: Offset | None = None
 
     def initialOffset(self) -> Offset:  # noqa: N802
-        """Before everything that the log still tells: its first commit, or all of its oldest checkpoint."""
+        """Before everything that the log still holds: its first commit, or all of its oldest checkpoint."""
         return {"version": -1, "log": self._snapshot().created}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -134,7 +134,7 @@ class LakeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if 0 <= offset["version"] < log.oldest - 1:
             raise ElfError(
                 f"the stream stands at version {offset['version']} of {log.table}, whose log now begins at version {log.oldest}: "
-                "what came between cannot be told any more; begin anew, with another checkpointLocation"
+                "what came between is not known any more; begin anew, with another checkpointLocation"
             )
 
 
@@ -155,7 +155,7 @@ class _Log:
         return min(end + 1, max(version + 1, self._whole_from() if version < 0 else 0))
 
     def _whole_from(self) -> int:
-        """From where on commits, and before them a checkpoint, tell everything."""
+        """From where on commits, and before them a checkpoint, hold everything."""
         return 0 if self.oldest == 0 else self.oldest + 1
 
     def commit(self, version: int) -> list[delta.Action]:

@@ -143,8 +143,8 @@ class PutReply(Message, frozen=True, array_like=True, gc=False):
 
 class AlertPut(Message, frozen=True, array_like=True, gc=False):
     """Changes of a job's alerts for one sink, up to the `number`th that sinks hear of since the log began under `log`. payload:
-    these changes (`elf.jobmaster.alerts.book.Told`); none: only the sink's cursor is asked for. is_firing: no changes, but all
-    that fire now; nobody answers."""
+    these changes (`elf.jobmaster.alerts.book.Notification`); none: only the sink's cursor is asked for. is_firing: no changes,
+    but all that fire now; nobody answers."""
 
     job: JobId
     ballot: Ballot

@@ -117,7 +117,7 @@ def twin(proof: Proof, known: Known) -> TwinError:
 
 def both(first: str, second: str) -> str:
     one, other = (address.partition("/")[0] for address in (first, second))
-    if one == other:  # it cannot be told whether that one has ended
+    if one == other:  # nobody knows whether that one has ended
         return (
             f"a process at {one} is refused, since another one with its key answers there: it was restarted, or it is a copy, "
             "which needs its own key (elf keys issue) and an empty state_dir"

@@ -71,7 +71,7 @@ def _disk(check: str, folder: Path) -> Finding:
 
 
 def _clock() -> Finding:
-    """As the kernel sees it: NTP daemons tell it when the clock is right, and how far it may be off."""
+    """As the kernel sees it: NTP daemons report to it when the clock is right, and how far it may be off."""
     buffer = ctypes.create_string_buffer(512)
     try:
         state = ctypes.CDLL(None, use_errno=True).adjtimex(buffer)
@@ -139,7 +139,7 @@ def _ports(mesh: MeshSection, is_running: bool) -> Iterator[Finding]:
         else:
             yield _bound(f"port {key}", address)
     if is_running and mesh.advertise is not None and mesh.advertise.port:
-        yield reached("advertise", mesh.advertise, "others are told to reach this agent there")
+        yield reached("advertise", mesh.advertise, "other agents are to reach this one there")
 
 
 def _bound(check: str, address: Address) -> Finding:

@@ -182,8 +182,8 @@ def start_command(
     if estimates is not None:
         return "\n".join(_outlook(spec, held, estimates))
     late = f"windows are final {units.duration_text(spec.lateness_us)} after their end (--lateness sets it); "
-    told = late if new.lateness_us is None and plan.window is not None else ""
-    return f"job {new.name} was started; {told}see its windows with: elf job watch {new.name}"
+    note = late if new.lateness_us is None and plan.window is not None else ""
+    return f"job {new.name} was started; {note}see its windows with: elf job watch {new.name}"
 
 
 def _values(spec: JobSpec, dry_run: bool, estimates: w.Estimates | None, started: bool) -> str:

@@ -34,7 +34,7 @@ def verify_command(
 
     zone = checked_timezone(timezone)
     bounds = bounds_of(since, until, time.time_ns() // 1_000, zone)
-    existing_tables(lake, job)  # mistakes are told before Spark starts
+    existing_tables(lake, job)  # mistakes are refused before Spark starts
     found(logs, format, zone)
     from elf.agent.spark.verify import verify
     from elf.sinks.report.run import one_line_errors
@@ -47,11 +47,11 @@ def verify_command(
         )
     if not answer.windows:
         raise UsageError(f"job {job}: neither the lake nor the logs have a window in that time")
-    print("\n".join(told(answer)))
+    print("\n".join(lines_of(answer)))
     return 0 if answer.equal == answer.windows else 1
 
 
-def told(answer: Verified) -> list[str]:
+def lines_of(answer: Verified) -> list[str]:
     """The lines of the report."""
     span = f" from {moment(answer.since)} to {moment(answer.until)}" if answer.since is not None else ""
     count = f"{answer.windows:,} window{'s' if answer.windows != 1 else ''}"

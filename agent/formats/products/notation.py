@@ -196,13 +196,13 @@ def _has_zone(fields: Iterable[Field]) -> bool:
     )
 
 
-def _field(told: str, escape: Escape, *, shown: str = "", in_line: bool = False) -> Field:
-    """The field that `{told}` means. shown: its name in the log, where that is not the column."""
-    found = _FIELD.fullmatch(told)
-    convert = _converted(found["column"], found["type"], told) if found else None
+def _field(text: str, escape: Escape, *, shown: str = "", in_line: bool = False) -> Field:
+    """The field that `{text}` means. shown: its name in the log, where that is not the column."""
+    found = _FIELD.fullmatch(text)
+    convert = _converted(found["column"], found["type"], text) if found else None
     column = found["column"] if found else None
     if found is None or convert is None or not (column or convert in _WHOLE):
-        raise FormatError(f"{{{told}}}: expected {{column}} or {{column:type}}; {{_}} skips a field")
+        raise FormatError(f"{{{text}}}: expected {{column}} or {{column:type}}; {{_}} skips a field")
     by_name = _BY_NAME.get(column or "") if found["type"] is None else None
     form = _FORMS.get(column or "", Form.ANY) if in_line and found["type"] != "text" else Form.ANY
     if in_line and by_name and column == "bytes":
@@ -223,7 +223,7 @@ def _field(told: str, escape: Escape, *, shown: str = "", in_line: bool = False)
 
 
 def _nulls(convert: Convert, form: Form) -> tuple[bytes, ...]:
-    """The texts that mean NULL unless told: of a size - is 0; clients, idents and users are never empty."""
+    """The texts that mean NULL by default: of a size - is 0; clients, idents and users are never empty."""
     if convert in (Convert.SKIP, Convert.DATE) or convert.value.startswith("time_"):
         return ()
     if convert is Convert.SIZE:
@@ -235,7 +235,7 @@ _WHOLE = (Convert.REQUEST, Convert.REQUEST_URL, Convert.URI, Convert.URL)
 """They fill columns of their own; the name is no column."""
 
 
-def _converted(column: str | None, type: str | None, told: str) -> Convert:
+def _converted(column: str | None, type: str | None, text: str) -> Convert:
     if column == "_":
         return Convert.SKIP
     if type is None:
@@ -243,7 +243,7 @@ def _converted(column: str | None, type: str | None, told: str) -> Convert:
     if type.startswith("%"):
         return Convert.TIME_STRPTIME
     if type not in TYPES:
-        raise FormatError(f"{{{told}}}: unknown type {type}; {_meant(type, TYPES)}")
+        raise FormatError(f"{{{text}}}: unknown type {type}; {_meant(type, TYPES)}")
     return TYPES[type]
 
 

@@ -313,7 +313,7 @@ class Outlet:
         self._parts.forget(put)
         carry(self._host, effects, self)
 
-    # What operators are told: each problem once.
+    # Notices: each problem once.
 
     def _connected(self) -> None:
         if self._said:

@@ -67,7 +67,7 @@ class Unread:
 
     def blind(self, low: Micros, high: Micros) -> list[int]:
         """Servers with `UNREAD_MIN` or more rejected lines in [low, high), which their agents must notice: not those before a
-        parsed line of an earlier time, which tells an agent that lines of that time can be parsed again."""
+        parsed line of an earlier time, by which an agent knows that lines of that time can be parsed again."""
         if not self.numbers:
             return []
         hosts = self._host[(self._true >= low) & (self._true < high) & (self._true <= self._next)]

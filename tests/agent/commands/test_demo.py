@@ -225,6 +225,7 @@ def test_the_jobs_ask_for_windows_of_the_demos_width(sql: str) -> None:
     assert plan.window.size_us == play.WINDOW_S * 1_000_000
 
 
+@pytest.mark.process
 def test_the_receiver_keeps_the_newest_revision_of_what_is_signed(tmp_path: Path) -> None:
     """Sent as an agent sends it."""
     receiver = Receiver(tmp_path)

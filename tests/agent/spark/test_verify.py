@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from elf.agent.commands.lake.verify import told, verify_command
+from elf.agent.commands.lake.verify import lines_of, verify_command
 from elf.agent.run.engine import RunOptions, run
 from elf.agent.spark.verify import Verified, without_order
 from elf.errors import UsageError
@@ -49,7 +49,7 @@ def test_the_same_lines_are_equal_and_others_are_shown(
 
 def test_what_is_equal_is_said() -> None:
     answer = Verified("traffic", "0123456789ab", 4, 4, 0, 60_000_000, 1, 9, 2, 0, ("n",), (), ())
-    assert told(answer) == [
+    assert lines_of(answer) == [
         "job traffic, version 0123456789ab: 4 windows from 1970-01-01T00:00:00Z to 1970-01-01T00:01:00Z",
         "all equal",
         "lines in the lake: 9 parsed, 2 rejected, 0 late",

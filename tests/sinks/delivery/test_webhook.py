@@ -165,6 +165,7 @@ def test_a_private_address_needs_the_files_word(secret: Path) -> None:
         do(WebhookCarrier(Hook("127.0.0.1", 1, False, "/", secret=secret)).connect())
 
 
+@pytest.mark.process
 def test_nobody_listens(secret: Path) -> None:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
@@ -176,6 +177,7 @@ def test_nobody_listens(secret: Path) -> None:
 # With an endpoint.
 
 
+@pytest.mark.process
 def test_the_reference_libraries_accept_what_is_sent(secret: Path) -> None:
     _, (request,), outcome = answered(secret)
     assert outcome == [None]
@@ -197,6 +199,7 @@ def test_the_reference_libraries_accept_what_is_sent(secret: Path) -> None:
     assert request.headers["webhook-id"] == MESSAGE.id
 
 
+@pytest.mark.process
 def test_a_receiver_may_know_the_old_secret_or_the_new_one(secret: Path) -> None:
     other = "whsec_" + b64encode(b"x" * 24).decode()
     secret.write_text(f"{other}\n{SECRET}\n")
@@ -205,6 +208,7 @@ def test_a_receiver_may_know_the_old_secret_or_the_new_one(secret: Path) -> None
         assert Webhook(each).verify(request.body, request.headers)
 
 
+@pytest.mark.process
 def test_windows_go_one_after_another_over_one_connection(secret: Path) -> None:
     async def deliver() -> Endpoint:
         async with listening() as endpoint:
@@ -224,11 +228,13 @@ def test_windows_go_one_after_another_over_one_connection(secret: Path) -> None:
     assert endpoint.connections == 1
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("status", [200, 201, 202, 204])
 def test_2xx_acknowledges(secret: Path, status: int) -> None:
     assert answered(secret, b"HTTP/1.1 %d Fine\r\n\r\n" % status)[2] == [None]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("status", [400, 413, 422])
 def test_the_one_message_is_refused_and_the_next_goes_on(secret: Path, status: int) -> None:
     refusal = b"HTTP/1.1 %d No\r\ncontent-length: 6\r\n\r\nsecret" % status
@@ -240,6 +246,7 @@ def test_the_one_message_is_refused_and_the_next_goes_on(secret: Path, status: i
     assert (second, endpoint.connections) == (None, 1)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("answer", "expected", "after_s"),
     [
@@ -262,6 +269,7 @@ def test_the_endpoint_takes_none_now(secret: Path, answer: bytes, expected: str,
     assert error.after_s == after_s
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     "first",
     [
@@ -278,10 +286,12 @@ def test_an_answer_that_is_not_read_whole_ends_the_connection_and_the_next_windo
     assert (outcomes, len(requests), endpoint.connections) == ([None, None], 2, 2)
 
 
+@pytest.mark.process
 def test_an_interim_answer_is_none(secret: Path) -> None:
     assert answered(secret, b"HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n" + OK)[2] == [None]
 
 
+@pytest.mark.process
 def test_an_idle_connection_that_was_closed_is_opened_again(secret: Path) -> None:
     """The request may have arrived: it comes again with the same id."""
     endpoint, requests, outcomes = answered(secret, OK, HANG_UP, OK, times=2)
@@ -289,6 +299,7 @@ def test_an_idle_connection_that_was_closed_is_opened_again(secret: Path) -> Non
     assert [each.headers["webhook-id"] for each in requests] == [MESSAGE.id] * 3
 
 
+@pytest.mark.process
 def test_an_endpoint_that_does_not_answer(secret: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "ANSWER_S", 0.3)
 
