@@ -1,8 +1,8 @@
 """Shared fixtures, and the marks by which `make quick` chooses tests.
 
 One Spark session serves the whole run: starting a JVM costs seconds. Tests in `tests/system/` start processes, tests with the
-fixture `spark` need Spark; other tests and modules carry their marks themselves. Where tests with the mark `process` are left
-out, any other test that starts a process or connects fails, so the marks stay true.
+fixture `spark` need Spark; other tests and modules carry their marks themselves. A test without the mark `process` fails if it
+starts a process or listens; where tests with it are left out, also if it connects. So the marks stay true.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ import gc
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
+from threading import current_thread, main_thread
 from types import SimpleNamespace
 from typing import Any
 from zlib import crc32
@@ -41,21 +42,35 @@ COLLECT = 100_000, 20, 100
 """Thresholds of garbage collection: at the usual ones a simulation spends a tenth of its time in it, and hardly any garbage."""
 CONNECTS = {"socket.bind", "socket.connect"}
 """Audit events. The address of a Unix socket, which is no network, is a path."""
+running = SimpleNamespace(is_quick=False)
+"""Whether a test runs that needs no process, no network and no Spark, and is not slow."""
 users_settings: dict[str, str] = {}
 """Of the Spark session, where tests change them."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Refuse processes and connections where the expression of `-m` leaves tests with the mark out."""
-    if "not process" not in config.getoption("markexpr"):
-        return
+    """Refuse processes and sockets in tests without the mark. Where tests with it run too, only what the test's own thread does
+    counts, and connections do not: what earlier tests have left behind may connect, as Spark's client does to free memory."""
+    runs_all = "not process" not in config.getoption("markexpr")
 
     def refuse(event: str, arguments: tuple[Any, ...]) -> None:
-        connects = event in CONNECTS and not isinstance(arguments[1], str | bytes)
-        if (event in STARTS or connects) and "PYTEST_CURRENT_TEST" in os.environ:
-            pytest.fail(f"{event} {arguments!r}: this test needs pytest.mark.process")
+        if event not in STARTS | CONNECTS or not running.is_quick:
+            return
+        if event in CONNECTS and isinstance(arguments[1], str | bytes):
+            return
+        if runs_all and (event == "socket.connect" or current_thread() is not main_thread()):
+            return
+        pytest.fail(f"{event} {arguments!r}: this test needs pytest.mark.process")
 
     sys.addaudithook(refuse)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    running.is_quick = not any(item.get_closest_marker(mark) for mark in ("process", "spark", "slow"))
+    result = yield
+    running.is_quick = False
+    return result
 
 
 @pytest.hookimpl(optionalhook=True)
