@@ -68,6 +68,13 @@ class SinkSection(msgspec.Struct, frozen=True):
         """Whether it takes the rows of windows, and not the states of panes."""
         return self.parquet is None
 
+    @property
+    def moves(self) -> bool:
+        """Whether its receiver is elsewhere, so that another agent with this sink may deliver in this one's place."""
+        pushes = self.prometheus is not None and self.prometheus.write is not None
+        receivers = (self.mqtt, self.webhook, self.command, self.alertmanager)
+        return pushes or any(receiver is not None for receiver in receivers)
+
     def __str__(self) -> str:
         if self.mqtt is not None:
             return f"sink {self.name}: {self.mqtt}, topics elf/v1/{self.mqtt.mesh}/JOB/window"

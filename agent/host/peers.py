@@ -1,4 +1,4 @@
-"""Other nodes as an agent's process looks them up: address, process, name and sinks, by the overlay or else by their adverts."""
+"""Other nodes as an agent's process looks them up: address, process and name, by the overlay or else by their adverts."""
 
 from __future__ import annotations
 
@@ -33,12 +33,3 @@ class Peers:
         """An agent's name and short id, for operators."""
         item = self.node.directory.get("agent", node) if self.node is not None else None
         return f"{decode_agent(item).name} ({short(node)})" if item is not None else short(node)
-
-    def sink_of(self, name: str) -> NodeId | None:
-        """The node with the lowest id that serves the sink. O(agents)."""
-        if self.node is None:
-            return None
-        adverts = ((item.name, decode_agent(item)) for item in self.node.directory.items("agent"))
-        return min(
-            (node for node, advert in adverts if name in advert.sinks and not advert.until_us), default=None
-        )

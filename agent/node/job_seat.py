@@ -112,7 +112,7 @@ class JobSeat:
         self._life, self._instance, self._is_able = life, instance, is_able
         self._rng, self._has_credit = rng, has_credit
         self._parameters, self._stores_states = parameters, stores_states
-        self._sinks = JobSinks(sink_of, directory, taking)
+        self.sinks = JobSinks(sink_of, directory, taking)
         # As master, with a log that lost to another one, which lacks what this one published.
         self._served_on = False
         self.master: Master | None = None
@@ -253,7 +253,7 @@ class JobSeat:
         if self.master is not None:
             if spec is not known:
                 effects += self.master.spec_changed(spec, now)
-            effects += self._sinks.serve(self.master, now)
+            effects += self.sinks.serve(self.master, now)
         effects += self._note_ballot(self._held.ballot(), now)
         return effects + self._note_agents(now)
 
@@ -305,6 +305,8 @@ class JobSeat:
             return []
         self.is_stirred = True
         effects = self.tree.root_changed(is_closest, now)
+        if self.master is not None:  # a node that serves one of its sinks may be dead, or alive again
+            effects += self.sinks.serve(self.master, now)
         return effects + self.succession.closest(is_closest, neighbours, now)
 
     def link_reset(self, peer: NodeId, now: int) -> list[Effect]:
@@ -502,7 +504,7 @@ class JobSeat:
         if committed and self.master is not None:
             effects += self.master.committed(committed, now)
             if any(isinstance(entry, Begin | ControlEntry | Retire) for _, entry in committed):
-                effects += self._sinks.serve(self.master, now)  # the sinks of its schedule's lines
+                effects += self.sinks.serve(self.master, now)  # the sinks of its schedule's lines
         for change in self.succession.news.take_changes():
             if isinstance(change, Serve):
                 effects += self._serve(change, now)
@@ -515,7 +517,7 @@ class JobSeat:
     def _serve(self, serve: Serve, now: int) -> list[Effect]:
         assert isinstance(serve.state, JobState)
         self.takeovers += 1
-        self._sinks.look(sinks_of(every(serve.state.schedule, self.spec.base)), self.spec)
+        self.sinks.look(sinks_of(every(serve.state.schedule, self.spec.base)), self.spec)
         # The former node may have taken the log over and never served: what masters before it published is unknown then.
         served = serve.state.served
         has_served = (served[0] + 1, m.node_of(served)) == (serve.ballot[0], serve.former)
@@ -527,7 +529,7 @@ class JobSeat:
             self._parameters,
             lambda entry: self.succession.propose(entry, self._now),
             self._budget,
-            self._sinks.served,
+            self.sinks.served,
             room=lambda: self.succession.room,
             stores_states=self._stores_states,
             known_schedule=self._held.schedule(),
@@ -537,7 +539,7 @@ class JobSeat:
             handed_on=has_served and is_gone and not self._served_on,
             signer=self._held.signer,
             is_void=self._held.is_void,
-            alert_node=self._sinks.node_of,
+            alert_node=self.sinks.node_of,
         )
         self._served_on = False
         self._gather()

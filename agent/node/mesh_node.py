@@ -28,6 +28,7 @@ A seat that raises is dropped and started again (`elf.agent.node.seats`); any ot
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from elf.agent.node.abilities import Abilities
@@ -100,11 +101,12 @@ class MeshNode(SeatedNode):
         sources: Sequence[str],
         *,
         budget: Budget,
-        sink_of: SinkOf,
+        sink_of: SinkOf | None = None,
         stores_states: bool = False,
         sinks: Sequence[str] = (),
         streams: Sequence[str] = (),
         takes: Sequence[tuple[str, tuple[str, ...]]] = (),
+        moving: Sequence[str] = (),
         columns: Sequence[SourceColumns] = (),
         sign: Callable[[Item], Item] = lambda item: item,
         verify: Callable[[Item], bool] = lambda item: True,
@@ -130,7 +132,7 @@ class MeshNode(SeatedNode):
         )
         self.name = name
         self.sources, self.sinks, self.streams = tuple(sources), tuple(sinks), tuple(streams)
-        self._takes = tuple(takes)
+        self._takes, self._moving = tuple(takes), tuple(moving)
         self.columns = tuple(columns)
         self.overlay = Overlay(me, parameters, rng)
         self.directory = Directory(parameters, lambda item: is_readable(item) and verify(item), rng, signers)
@@ -191,8 +193,8 @@ class MeshNode(SeatedNode):
         return self._sign(self._advert(now, 0).item(self.id))
 
     def _advert(self, now: int, until_us: int) -> AgentAdvert:
-        address, features = self.overlay.me.address, self.abilities.features
-        about = self.sinks, address, self.columns, self.instance, features, self.streams, self._takes
+        features, of_sinks = self.abilities.features, (self.streams, self._takes, self._moving)
+        about = self.sinks, self.overlay.me.address, self.columns, self.instance, features, *of_sinks
         return AgentAdvert(self.name, self.sources, self.life, now, until_us, *about)
 
     def receive(self, source: NodeId, message: Message, now: int) -> list[Outer]:
@@ -500,8 +502,8 @@ class MeshNode(SeatedNode):
         self._joined = False
         self.overlay, seeds = self.overlay.rejoining(self.parameters, self._rng)
         self._stepping |= dict.fromkeys(_OVERLAY, self.overlay)
-        for parent in self._watched.values():
-            self.overlay.watch(parent)
+        for node in chain.from_iterable(self._watched.values()):
+            self.overlay.watch(node)
         self._do(self.overlay.join(seeds, now), now, out)
         self._timers.watch(self.overlay)
         self._overlay_changed(now, out)
@@ -520,10 +522,7 @@ class MeshNode(SeatedNode):
             return
         self._joined = self.overlay.joined
         for what, contact in changes:
-            if what == "left":
-                self._neighbours.note_ended(contact.id, now)
-            elif what != "dead":
-                self._neighbours.ended.pop(contact.id, None)
+            self._neighbours.changed(what, contact, now)
             if what in ("dead", "left"):
                 self._hang_up(contact.id, now, out)
         for seat in self._each_seat():

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from elf.jobmaster.directory.job_spec import AgentAdvert
+from elf.srt.messages.bounded import put_last
 from elf.srt.messages.ids import JobId, NodeId, closeness
-from elf.srt.messages.messages import Micros
+from elf.srt.messages.messages import Contact, Life, Micros
 from elf.srt.messages.reports import ENDED_MAX
+
+DEAD_MAX = 4_096
 
 
 class Neighbours:
@@ -16,6 +20,7 @@ class Neighbours:
         self.ended: dict[NodeId, Micros] = {}
         self._me = me
         self._away: dict[JobId, set[NodeId]] = {}  # at most one for each link
+        self._dead: dict[NodeId, Life] = {}
 
     def heard_away(self, job: JobId, node: NodeId, is_away: bool) -> None:
         """A neighbour's seat of that job has failed, or started again."""
@@ -40,6 +45,20 @@ class Neighbours:
         for job in were_away:
             self.heard_away(job, node, False)
         return were_away
+
+    def changed(self, what: str, contact: Contact, now: Micros) -> None:
+        """The overlay has noticed a change of a member."""
+        self._dead.pop(contact.id, None)
+        if what == "left":
+            self.note_ended(contact.id, now)
+        elif what == "dead":
+            put_last(self._dead, contact.id, contact.incarnation, DEAD_MAX)
+        else:
+            self.ended.pop(contact.id, None)
+
+    def is_dead(self, node: NodeId, advert: AgentAdvert) -> bool:
+        """Whether the overlay has declared the process of that advert dead."""
+        return node in self._dead and advert.incarnation <= self._dead[node]
 
     def note_ended(self, node: NodeId, now: Micros) -> None:
         """That neighbour's process has ended. The oldest records are dropped: their jobs have another master by now."""

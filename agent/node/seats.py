@@ -85,7 +85,7 @@ class SeatedNode(LinkedNode):
         rng: Random,
         *,
         budget: Budget,
-        sink_of: SinkOf,
+        sink_of: SinkOf | None,
         stores_states: bool,
         coded: LogForm | None,
         has_room: Callable[[NodeId], bool],
@@ -112,7 +112,7 @@ class SeatedNode(LinkedNode):
         self._stores_states = stores_states  # sinks of this mesh take the states of panes
         self._encoder = encoder
         self._joined = False
-        self._watched: dict[JobId, NodeId] = {}  # the parent in each job's tree
+        self._watched: dict[JobId, tuple[NodeId, ...]] = {}  # parents in trees, and nodes of a master's sinks
         self._ballots: dict[JobId, m.Ballot] = {}  # of each job's master, as the tree reports it
         self._revoked: set[NodeId] = set()  # revoked agents: at most one for each revocation
         self._neighbours = Neighbours(me.id)
@@ -200,8 +200,11 @@ class SeatedNode(LinkedNode):
         if tree.place.ballot != self._ballots.get(seat.job, m.NO_BALLOT):
             self._ballots[seat.job] = tree.place.ballot
             self.served_anew(seat.job)
-        if tree.parent != self._watched.get(seat.job):
-            self._watch(seat.job, tree.parent)
+        watched: tuple[NodeId, ...] = () if tree.parent is None else (tree.parent,)
+        if seat.master is not None:
+            watched += seat.sinks.moving
+        if watched != self._watched.get(seat.job, ()):
+            self._watch(seat.job, watched)
 
     def _each_seat(self) -> Iterator[JobSeat]:
         """The present seats, without those that fail meanwhile."""
@@ -264,7 +267,7 @@ class SeatedNode(LinkedNode):
             vacancy.former = seat
         if self._encoder is not None:
             self._encoder.lost(("log", job))
-        self._watch(job, None)
+        self._watch(job, ())
         self._timers.watch(vacancy)
         self._announce_away(vacancy, now, out)
         if is_news:
@@ -387,7 +390,7 @@ class SeatedNode(LinkedNode):
         if vacancy is not None and vacancy.is_vacant:
             former = vacancy.former
         seat: JobSeat | None = None
-        self._taking = self._taking or Taking(self.directory)
+        self._taking = self._taking or Taking(self.directory, self._neighbours.is_dead)
         try:
             seat = self.make_seat(
                 spec,
@@ -400,7 +403,7 @@ class SeatedNode(LinkedNode):
                 works=spec.takes(self.name, self.sources),
                 is_able=self.abilities.is_able,
                 budget=self._budget,
-                sink_of=self._sink_of,
+                sink_of=self._sink_of or self._taking.server,
                 taking=self._taking,
                 stores_states=self._stores_states,
                 has_credit=self._has_credit,
@@ -537,14 +540,14 @@ class SeatedNode(LinkedNode):
         self._call(seat, now, out, passing, seat, source=origin)
         return taken == [True]
 
-    def _watch(self, job: JobId, parent: NodeId | None) -> None:
-        """Have the overlay probe the parent like a leaf, so that its death is detected as fast."""
-        former = self._watched.pop(job, None)
-        if former is not None:
-            self.overlay.unwatch(former)
-        if parent is not None:
-            self._watched[job] = parent
-            self.overlay.watch(parent)
+    def _watch(self, job: JobId, nodes: tuple[NodeId, ...]) -> None:
+        """Have the overlay probe these nodes like leaves, so that their deaths are detected as fast."""
+        for node in nodes:
+            self.overlay.watch(node)
+        for node in self._watched.pop(job, ()):
+            self.overlay.unwatch(node)
+        if nodes:
+            self._watched[job] = nodes
             self._timers.watch(self.overlay)
 
     def known_jobs(self) -> list[JobSpec]:

@@ -2,7 +2,8 @@
 
 The book of alerts numbers these transitions, and keeps the last of them in the job's log. A sink's cursor is the last number
 that it has delivered, beside its ledger on its node's disk. So a new master first asks for the cursor (a message without
-transitions), and a node that lost it gets all that the book still has, with the same ids.
+transitions), and a node that lost it gets all that the book still has, with the same ids. A sink that moves to another node
+continues after the cursor of the node before (rule Moving): the question names it.
 
     a sink | what happens                       | next
     -------+------------------------------------+-----------------------------------------------------------
@@ -42,6 +43,7 @@ _encoder = msgspec.msgpack.Encoder()
 
 class _Sink(msgspec.Struct):
     node: NodeId
+    taken: int = 0  # the cursor of the node before, which this one takes over
     cursor: int | None = None
     due: int = 0
     wait_us: int = ASK_US
@@ -73,6 +75,11 @@ class AlertOutbox:
         if self._names:
             self._due = 0
 
+    def moved(self) -> None:
+        """Other nodes may serve the sinks now: look at once, and not when the next answer is due."""
+        if self._names:
+            self._due = 0
+
     def acknowledged(self, source: NodeId, reply: AlertReply, log: Ballot) -> None:
         """A sink's node says how far it has delivered."""
         sink = self._sinks.get(reply.sink)
@@ -99,13 +106,14 @@ class AlertOutbox:
             yield now + ASK_US  # a node may come that serves it
             return
         known = self._sinks.get(name)
-        sink = known if known is not None and known.node == node else _Sink(node)
+        former = 0 if known is None else known.taken if known.cursor is None else known.cursor
+        sink = known if known is not None and known.node == node else _Sink(node, former)
         self._sinks[name] = sink
         waits = self._chunk(name, sink, book)
         if sink.cursor is None or waits:
             if now >= sink.due or sink.due > now + ASK_US_MAX:
                 out += self._lost(name, sink, book)
-                number = waits[-1].number if waits else 0
+                number = waits[-1].number if waits else sink.taken
                 out.append(Send(node, self._put(name, log, number, waits)))
                 sink.due, sink.wait_us = now + sink.wait_us, min(2 * sink.wait_us, ASK_US_MAX)
             yield sink.due

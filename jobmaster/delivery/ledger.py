@@ -3,7 +3,8 @@
     message                                | answer              | recorded
     ---------------------------------------+---------------------+------------------------------------------
     LedgerRequest, Put of a lower ballot   | the fence: refused  | nothing
-    LedgerRequest                          | the entries         | its ballot as the fence
+    LedgerRequest                          | the entries         | its ballot as the fence, and what it names as delivered
+                                           |                     |   by another node with this sink
     Put of a higher revision               | its revision        | fence, revision, digest; stored by the sink
     the same, open, of a final window      | the revision held   | its ballot as the fence
     Put of a final window, where only an   | its revision        | like a higher revision
@@ -161,12 +162,24 @@ class Ledger:
     def _on_request(self, source: NodeId, message: LedgerRequest) -> list[Effect]:
         if self._is_fenced_off(message.ballot):
             return [Send(source, LedgerReport(self.job, self.fence, message.number, (), message.sink))]
-        effects = self._raise_fence(message.ballot)
+        effects = [*self._take_over(message), *self._raise_fence(message.ballot)]
         final = [window for window in self.results if window[1] >= message.since_us]
         final = sorted(final, key=lambda window: (window[1], window[0]))[-ENTRIES_REPORTED_MAX:]
         entries = tuple((window, *self.entries[window]) for window in final)
         report = LedgerReport(self.job, self.fence, message.number, entries, message.sink)
         return [*effects, Send(source, report)]
+
+    def _take_over(self, message: LedgerRequest) -> list[Effect]:
+        """Rule Moving: results that another node delivered count as held here. They are recorded before the answer is sent."""
+        new = [
+            (window, revision, digest, False)
+            for window, revision, digest in message.known
+            if self._is_newer(window, revision, message.ballot)
+        ]
+        for entry in new:
+            self._hold(*entry)
+        self.fence = max(self.fence, message.ballot) if new else self.fence
+        return [self._write(tuple(new))] if new else []
 
     def _raise_fence(self, ballot: Ballot) -> list[Effect]:
         if ballot <= self.fence:

@@ -50,6 +50,7 @@ import msgspec
 from msgspec.structs import replace
 
 from elf.jobmaster.delivery.chunks import ChunkedWindow, put_bytes, whole
+from elf.jobmaster.delivery.ledger import ENTRIES_REPORTED_MAX, UNKNOWN_ROWS
 from elf.jobmaster.directory.settings import Settings
 from elf.jobmaster.log.schedule import AFTER_ALL
 from elf.srt.messages.effects import Effect, Notice, Send
@@ -81,16 +82,19 @@ that a later put follows, and `LATER` while a large window is being read."""
 
 class Target(NamedTuple):
     """A sink of the job, and the node that serves it now. takes_rows: it writes rows; otherwise it stores the states of panes.
-    takes_all: it takes all windows of the job, and not only those whose settings name it."""
+    takes_all: it takes all windows of the job, and not only those whose settings name it. moves: another node may deliver in
+    this one's place, and then continues from what this one has delivered (rule Moving)."""
 
     name: str
     node: NodeId
     takes_rows: bool = False
     takes_all: bool = False
+    moves: bool = False
 
 
 class _Waiting(msgspec.Struct):
     revision: Revision
+    digest: int
     status: str
     put: Put | None  # None: read it again when it is sent
     nbytes: int  # of the kept rows
@@ -131,6 +135,18 @@ class _Sink(msgspec.Struct):
     sending: _Sending | None = None
     delivered: int = 0
     lost: int = 0
+    known: dict[
+        WindowKey, tuple[Revision, int]
+    ] = {}  # of a sink that moves: what it holds, as far as this master knows
+
+    def note(self, key: WindowKey, revision: Revision, digest: int) -> None:
+        """A sink that moves holds this result."""
+        held = self.known.get(key)
+        if held is None or revision > held[0]:
+            self.known[key] = (revision, digest)
+        if len(self.known) > 2 * ENTRIES_REPORTED_MAX:
+            for old in sorted(self.known, key=lambda each: each[1])[:ENTRIES_REPORTED_MAX]:
+                del self.known[old]
 
     def keep(self, key: WindowKey, waiting: _Waiting, most: int) -> None:
         """Replace the waiting revision of the window; its rows are kept only if there is room."""
@@ -214,8 +230,16 @@ class Outbox:
     def serve(self, sinks: Iterable[Target]) -> None:
         """Set the sinks. A sink that is new, or at another node now, is requested to report its ledger, and then receives the
         final windows that it lacks."""
-        before = {known.target: known for known in self._sinks.values()}
-        self._sinks = {target.name: before.get(target) or _Sink(target, is_late=True) for target in sinks}
+        before = self._sinks
+        self._sinks = {target.name: self._served(before.get(target.name), target) for target in sinks}
+
+    @staticmethod
+    def _served(former: _Sink | None, target: Target) -> _Sink:
+        """Rule Moving: a sink that moves to another node takes along what was delivered."""
+        if former is None or former.target == target:
+            return former or _Sink(target, is_late=True)
+        moves = former.target.moves and target.moves
+        return _Sink(target, is_late=True, known=former.known if moves else {})
 
     @property
     def nbytes(self) -> int:
@@ -245,7 +269,7 @@ class Outbox:
         for sink in self._named(to):
             taken = self._taken(sink.target, put)
             nbytes = max(put_bytes(taken), WINDOW_BYTES)
-            waiting = _Waiting(put.revision, put.status, taken, nbytes)
+            waiting = _Waiting(put.revision, put.digest, put.status, taken, nbytes)
             former = sink.waiting.get((put.version, put.start))
             waiting.since = former.since if former is not None else None
             self._new.append(waiting)
@@ -319,6 +343,9 @@ class Outbox:
         if message.fence != self.ballot:
             return None
         sink.ledger = {key: (revision, digest) for key, revision, digest in message.entries}
+        if sink.target.moves:
+            for entry in message.entries:
+                sink.note(*entry)
         return message.entries
 
     def acknowledged(self, source: NodeId, message: PutReply) -> None:
@@ -329,6 +356,12 @@ class Outbox:
         key = (message.version, message.start)
         waiting = sink.waiting.get(key)
         if waiting is not None and message.revision >= waiting.revision:
+            if sink.target.moves:
+                sink.note(
+                    key,
+                    message.revision,
+                    waiting.digest if message.revision == waiting.revision else UNKNOWN_ROWS,
+                )
             sink.drop(key)
             sink.delivered += 1
 
@@ -409,8 +442,7 @@ class Outbox:
             if sink.ledger is None:
                 sink.ask_at = self._sooner(sink.ask_at, now, self._parameters.ask_us)
                 if sink.ask_at is None or now >= sink.ask_at:
-                    request = LedgerRequest(self.job, self.ballot, since_us=since_us, sink=sink.target.name)
-                    out.append(Send(sink.target.node, request))
+                    out.append(Send(sink.target.node, self._request(sink, since_us)))
                     sink.ask_at = now + self._parameters.ask_us
                 continue
             for key, waiting in self._next(sink):
@@ -419,6 +451,11 @@ class Outbox:
             if sink.sending is not None:
                 out += self._send_parts(sink.target, sink.sending, now)
         return out
+
+    def _request(self, sink: _Sink, since_us: Micros) -> LedgerRequest:
+        known = tuple((key, *held) for key, held in sink.known.items() if key[1] >= since_us)
+        name, most = sink.target.name, ENTRIES_REPORTED_MAX
+        return LedgerRequest(self.job, self.ballot, since_us=since_us, sink=name, known=known[-most:])
 
     def _next(self, sink: _Sink) -> list[tuple[WindowKey, _Waiting]]:
         """Rule Alone*: those of a sink's windows that may be in flight, whatever waits for others."""

@@ -232,7 +232,8 @@ class AgentAdvert(msgspec.Struct, frozen=True, array_like=True, gc=False):
     at or past this time; 0: it has not left. instance: that of the process that made this advert. features: of plans that it
     knows (`elf.jobmaster.plan.features`); none: it is too old to say, and is taken to know all. streams: those of its sinks that
     take the rows of windows; the others take the states of panes. takes: those of its sinks that take jobs which do not name
-    them, by patterns of the jobs' names."""
+    them, by patterns of the jobs' names. moving: those of its sinks that deliver to a receiver elsewhere, so that another agent
+    with a sink of the same name may deliver in this one's place."""
 
     name: Name
     sources: Annotated[tuple[Name, ...], Meta(max_length=64)]
@@ -246,15 +247,20 @@ class AgentAdvert(msgspec.Struct, frozen=True, array_like=True, gc=False):
     features: Annotated[bytes, Meta(max_length=FEATURES_BYTES_MAX)] = b""
     streams: Annotated[tuple[Name, ...], Meta(max_length=64)] = ()
     takes: Annotated[tuple[tuple[Name, Patterns], ...], Meta(max_length=64)] = ()
+    moving: Annotated[tuple[Name, ...], Meta(max_length=64)] = ()
 
     def lacks(self, needs: Features) -> tuple[str, ...]:
         """The features among these that the agent does not know. Cached."""
         return lacking(self.features, needs) if self.features else ()
 
     def encode(self) -> bytes:
-        """Without streams and patterns, the bytes are those of versions that know none."""
-        values = astuple(self)
-        return _encoder.encode(values if self.takes else values[:-1] if self.streams else values[:-2])
+        """Without streams, patterns and sinks that move, the bytes are those of versions that know none."""
+        values = list(astuple(self))
+        for field in (self.moving, self.takes, self.streams):
+            if field:
+                break
+            values.pop()
+        return _encoder.encode(values)
 
     def item(self, node: NodeId, signature: bytes = b"") -> Item:
         """The directory's entry of this agent; a later one, in the same life or a later life, replaces it."""

@@ -390,6 +390,7 @@ class Master:
     def serve_sinks(self, sinks: Sequence[Target], now: int) -> list[Effect]:
         """Set the job's sinks, and request at once the ledgers of new ones."""
         self.outbox.serve(sinks)
+        self.alert_outbox.moved()
         self.publication.contents.stores_states = self._stores_states and _has_lakes(
             self.publication.settings.sinks, self.outbox
         )

@@ -19,18 +19,20 @@ from elf.srt.messages.messages import NO_BALLOT, Ballot, Count, Digest, Message,
 SinkName = Annotated[str, Meta(max_length=1000)]
 
 
+LedgerEntries = tuple[tuple[tuple[ShortText, Micros], Revision, Digest], ...]
+"""((version, window start), revision, digest) of each window."""
+
+
 class LedgerRequest(Message, frozen=True, array_like=True, gc=False):
-    """A new master's first message to a sink; it raises the fence. `since_us`: report the windows that start at or after it."""
+    """A new master's first message to a sink; it raises the fence. `since_us`: report the windows that start at or after it.
+    `known`: results that were delivered by another node with this sink, in whose place this one delivers (rule Moving)."""
 
     job: JobId
     ballot: Ballot
     number: Count = 0
     since_us: Micros = 0
     sink: SinkName = ""
-
-
-LedgerEntries = tuple[tuple[tuple[ShortText, Micros], Revision, Digest], ...]
-"""((version, window start), revision, digest) of each window."""
+    known: LedgerEntries = ()
 
 
 class LedgerReport(Message, frozen=True, array_like=True, gc=False):
@@ -143,7 +145,8 @@ class PutReply(Message, frozen=True, array_like=True, gc=False):
 
 class AlertPut(Message, frozen=True, array_like=True, gc=False):
     """Changes of a job's alerts for one sink, up to the `number`th that sinks hear of since the log began under `log`. payload:
-    these changes (`elf.jobmaster.alerts.book.Notification`); none: only the sink's cursor is asked for. is_firing: no changes,
+    these changes (`elf.jobmaster.alerts.book.Notification`); none: only the sink's cursor is asked for, which is at least
+    `number`: so far another node with this sink has delivered. is_firing: no changes,
     but all that fire now; nobody answers."""
 
     job: JobId

@@ -27,7 +27,7 @@ from elf.agent.simulator.world.places import EPOCH_US, Actor
 from elf.agent.simulator.world.sources import Traffic, VirtualSource
 from elf.agent.simulator.world.world import PATHS, World
 from elf.cbt.budget import Budget
-from elf.jobmaster.directory.job_spec import decode_agent, decode_job
+from elf.jobmaster.directory.job_spec import decode_job
 from elf.sinks.spec import Broker, Hook
 from elf.srt.messages.effects import Send, Write
 from elf.srt.messages.ids import NodeId, job_id, node_id
@@ -146,6 +146,7 @@ class SinkWorld(World):
     serving: tuple[str, ...] = ()
     lakes: tuple[str, ...] = ("lake",)
     streams: tuple[str, ...] = ()
+    moving: tuple[str, ...] = ()
 
     def _make_node(self, actor: Actor) -> MeshNode:
         super()._make_node(actor)
@@ -158,23 +159,18 @@ class SinkWorld(World):
             Random(actor.id + bytes([actor.life])),
             ("access",),
             budget=Budget(1 << 30),
-            sink_of=lambda name: self._sink(actor, name),
             sinks=sinks,
             streams=self.streams if sinks else (),
+            moving=self.moving if sinks else (),
             stores_states=True,
         )
         return actor.node
-
-    def _sink(self, actor: Actor, name: str) -> NodeId | None:
-        assert actor.node is not None
-        adverts = [(item.name, decode_agent(item)) for item in actor.node.directory.items("agent")]
-        return min((node for node, advert in adverts if name in advert.sinks), default=None)
 
 
 class Mesh:
     """`nodes` agents that have found each other, in a loop of its own thread; every one has a control socket. lake: where web1
     keeps the sink "lake"; lakes: others that it has; streams: its sinks on standard output, in JSON lines; brokers: its sinks at
-    MQTT brokers; hooks: its webhooks; others: sinks of other kinds."""
+    MQTT brokers; hooks: its webhooks; others: sinks of other kinds. serving: the agents that have these sinks."""
 
     def __init__(
         self,
@@ -189,11 +185,13 @@ class Mesh:
         hooks: Mapping[str, Hook] = MappingProxyType({}),
         others: Sequence[SinkSection] = (),
         parameters: Parameters | None = None,
+        serving: tuple[str, ...] = ("web1",),
     ) -> None:
         self.world = SinkWorld(seed, parameters or Parameters())
         self._lakes = ({"lake": lake} if lake else {}) | dict(lakes)
         self._streams, self._brokers, self._hooks, self._others = streams, brokers, hooks, others
-        self.world.serving = ("web1",) if self._lakes or streams or brokers or hooks or others else ()
+        self.world.serving = serving if self._lakes or streams or brokers or hooks or others else ()
+        self.world.moving = (*brokers, *hooks, *(each.name for each in others if each.moves))
         self.world.lakes, self.world.streams = (
             tuple(self._lakes),
             (*streams, *brokers, *hooks, *(each.name for each in others)),
@@ -230,7 +228,8 @@ class Mesh:
             servers.append(ControlServer(self.socket(number), service.serve))
         for server in servers:
             await server.start()
-        self.open_sink()
+        for name in self.world.serving:
+            self.open_sink(name)
         self._ready.set()
         while not self._stop.is_set():
             while self._todo:
@@ -241,8 +240,9 @@ class Mesh:
             await asyncio.sleep(STEP_S)
         for server in servers:
             await server.close()
-        if self.sink is not None:
-            await self.sink.close()
+        for host in self.hosts:
+            if host.sinks is not None:
+                await host.sinks.close()
 
     def wait_for(self, happened: Callable[[], bool]) -> None:
         """Poll until it holds: another thread's virtual time cannot be waited on. It needs the time of a look that takes long."""
@@ -300,21 +300,29 @@ class Mesh:
         self._todo.append((do, done))
         assert done.wait(PATIENCE_S)
 
-    def open_sink(self) -> None:
-        """With what its disk holds."""
-        if self.world.serving:
-            host = self.hosts[1]
+    def open_sink(self, name: str = "web1") -> None:
+        """The sinks of that agent, with what its disk holds."""
+        if name in self.world.serving:
+            host = next(each for each in self.hosts if each.actor.name == name)
             sections = [SinkSection(name, lake) for name, lake in self._lakes.items()]
             sections += [SinkSection(name, console="json") for name in self._streams]
             sections += [SinkSection(name, mqtt=broker) for name, broker in self._brokers.items()]
             sections += [SinkSection(name, webhook=hook) for name, hook in self._hooks.items()]
             sections += self._others
             records = {key: Readable(known) for key, known in host.actor.disk.records.items()}
-            if self.sink is not None:  # of a life that was killed: its connections end too
-                self._killed = asyncio.get_running_loop().create_task(_ended(self.sink))
-            self.sink = host.sinks = SinkHost(sections, host, records, self._folder)
+            if host.sinks is not None:  # of a life that was killed: its connections end too
+                self._killed = asyncio.get_running_loop().create_task(_ended(host.sinks))
+            host.sinks = SinkHost(sections, host, records, self._folder)
+            self.sink = host.sinks if name == "web1" else self.sink
             for each in records.values():
                 each.is_closed = True
+
+    def kill(self, host: Hosted) -> None:
+        """An agent crashes, with the connections of its sinks."""
+        self.world.crash(host.actor)
+        if host.sinks is not None:
+            self._killed = asyncio.get_running_loop().create_task(_ended(host.sinks))
+            host.sinks = None
 
     def restart(self, host: Hosted) -> None:
         """An agent that has crashed starts again, without its control socket."""

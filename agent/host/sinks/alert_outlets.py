@@ -160,6 +160,9 @@ class AlertOutlet:
         key = (put.job, put.is_firing)
         if put.is_firing and not self.repeats:
             return
+        if not (put.is_firing or notifications) and put.number > done:
+            self._take_over(source, put)
+            return
         if not put.is_firing and (not notifications or put.number <= done):
             self._reply(source, AlertReply(put.job, self.name, put.log, done, self.repeats))
             return
@@ -225,13 +228,23 @@ class AlertOutlet:
 
     async def _record(self, work: _Work) -> None:
         """Answer the master when the cursor is on disk."""
-        put = work.put
-        self._cursors[put.job] = (put.log, put.number)
         durable = asyncio.Event()
-        record = (put.ballot, ((("", 0), (*put.log, put.number), 0, False),))
-        self._host.store.write(Write(("ledger", self._key(put.job)), record, replace=True), durable.set)
+        self._write(work.put, durable.set)
         await durable.wait()
-        self._reply(work.source, AlertReply(put.job, self.name, put.log, put.number, self.repeats))
+        self._answer(work.source, work.put)
+
+    def _take_over(self, source: NodeId, put: AlertPut) -> None:
+        """Rule Moving: another node with this sink has delivered so far. Answer when that is on disk."""
+        self._write(put, lambda: self._answer(source, put))
+
+    def _write(self, put: AlertPut, done: Callable[[], None]) -> None:
+        """Set the cursor behind that message."""
+        self._cursors[put.job] = (put.log, put.number)
+        record = (put.ballot, ((("", 0), (*put.log, put.number), 0, False),))
+        self._host.store.write(Write(("ledger", self._key(put.job)), record, replace=True), done)
+
+    def _answer(self, source: NodeId, put: AlertPut) -> None:
+        self._reply(source, AlertReply(put.job, self.name, put.log, put.number, self.repeats))
 
     def _connected(self) -> None:
         if self._said:

@@ -132,6 +132,26 @@ def test_a_killed_agent_repeats_what_was_not_recorded_and_loses_nothing(
     check(mesh, [*found, *again])
 
 
+def test_another_agent_with_the_sink_continues_where_the_killed_one_ended(
+    tmp_path: Path, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule Moving."""
+    secret = tmp_path / "hook.secret"
+    secret.touch(0o600)
+    secret.write_text(SECRET)
+    hooks = {"pager": Hook("127.0.0.1", endpoint.port, False, "/in", "shop", secret, is_private=True)}
+    with Mesh(tmp_path, nodes=4, hooks=hooks, serving=("web1", "web2")) as mesh:
+        (tmp_path / "hits.toml").write_text(JOB.replace(', "am"', "").replace('sinks = ["lake"]', ""))
+        file = str(tmp_path / "hits.toml")
+        assert main(["job", "start", "hits", "-f", file, "--agent", str(mesh.socket())]) == 0
+        found = events(endpoint, 4)
+        serving = min(mesh.hosts[1:3], key=lambda host: host.actor.id)
+        mesh.in_world(lambda: mesh.kill(serving))
+        found += events(endpoint, 4)
+    again = [each["id"] for each in found]
+    assert len(again) - len(set(again)) <= 1, "at most the one that was not acknowledged comes again"
+
+
 def test_a_backtest_by_the_lake_says_what_was_heard(
     mesh: Mesh, endpoint: Endpoint, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -245,6 +245,42 @@ def test_a_killed_agent_repeats_to_a_webhook_with_the_same_id(hooked: Mesh, endp
     )
 
 
+def test_a_webhook_of_two_agents_is_one_sink_that_outlives_either(
+    tmp_path: Path, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule Moving: what the first agent delivered before it was killed does not come again from the second one."""
+    monkeypatch.setattr(Dispatch, "pause_us", 20_000)
+    secret = tmp_path / "hook.secret"
+    secret.touch(0o600)
+    secret.write_text(SECRET)
+    hooks = {"pager": Hook("127.0.0.1", endpoint.port, False, "/in", "shop", secret, is_private=True)}
+    parameters = Parameters(seat_retry_us=100_000, seat_retry_us_max=SECOND)
+    with Mesh(tmp_path, nodes=4, hooks=hooks, parameters=parameters, serving=("web1", "web2")) as mesh:
+        start(mesh, "hits", "pager")
+        first = [
+            Webhook(SECRET).verify((each := endpoint.requests.get(timeout=PATIENCE_S)).body, each.headers)
+            for _ in range(3)
+        ]
+        serving = min(mesh.hosts[1:3], key=lambda host: host.actor.id)
+        assert serving.sinks is not None
+        assert [each.delivered > 0 for each in serving.sinks.delivering(0)] == [True]
+        other = next(host for host in mesh.hosts[1:3] if host is not serving)
+        mesh.in_world(lambda: mesh.kill(serving))
+        mesh.wait_for(lambda: other.sinks is not None and other.sinks.delivering(0)[0].delivered > 2)
+        events = list(first)
+        while not endpoint.requests.empty():
+            request = endpoint.requests.get()
+            events.append(Webhook(SECRET).verify(request.body, request.headers))
+    about = [event["data"]["_elf"] for event in events]
+    for event, meta in zip(events, about, strict=True):
+        if meta["agents_reporting"] == meta["agents_expected"]:
+            check_exact(mesh, event["data"])
+    assert about[-1]["agents_reporting"] == 3, "without the lines of the one that was killed"
+    seconds = [window_seconds(meta["window"]["start"]) for meta in about]
+    assert sorted(set(seconds)) == list(range(min(seconds), max(seconds) + 1, 2)), "none is missing"
+    assert len(seconds) - len(set(seconds)) <= 2, "only what was not acknowledged comes again"
+
+
 def test_files_and_a_command_get_each_final_window(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All from one agent, and rows of Parquet too; the command fails at first."""
     monkeypatch.setattr(Dispatch, "pause_us", 20_000)

@@ -6,7 +6,7 @@ from random import Random
 
 import msgspec
 
-from elf.agent.node.job_sinks import JobSinks
+from elf.agent.node.job_sinks import JobSinks, Taking
 from elf.jobmaster.delivery.outbox import Target
 from elf.jobmaster.directory.directory import Directory
 from elf.jobmaster.directory.job_spec import AgentAdvert, decode_agent
@@ -83,3 +83,39 @@ def test_adverts_without_patterns_have_the_bytes_of_before() -> None:
     assert len(msgspec.msgpack.decode(stream.encode())) == 11
     takes = AgentAdvert("web1", ("access",), 1, 5, sinks=("lake",), takes=(("lake", ("a*",)),))
     assert decode_agent(takes.item(A)) == takes
+
+
+def test_a_sink_that_moves_is_served_by_a_node_that_is_alive() -> None:
+    """Others stay at the node with the lowest id, where their folders are; and so does one that not all can move."""
+    known, dead = directory(), set[NodeId]()
+    taking = Taking(known, lambda node, advert: node in dead and advert.incarnation == 1)
+
+    def announce(node: NodeId, life: int, moving: tuple[str, ...] = ("hook",)) -> None:
+        advert = AgentAdvert("web", ("access",), life, 5, sinks=("hook", "lake"), moving=moving)
+        known.put(advert.item(node), 0)
+
+    announce(A, 1)
+    announce(B, 1)
+    sinks = JobSinks(taking.server, known, taking)
+    sinks.look(["hook", "lake"], SPEC)
+    assert sinks.served == [Target("hook", A, moves=True), Target("lake", A)]
+    assert sinks.moving == (A,)
+    dead.add(A)
+    assert sinks.look(["hook", "lake"], SPEC)
+    assert sinks.served == [Target("hook", B, moves=True), Target("lake", A)]
+    dead.add(B)
+    assert taking.server("hook") == A, "nobody is known to be alive"
+    announce(B, 2)
+    assert taking.server("hook") == B, "it runs again"
+    announce(B, 3, moving=())
+    assert taking.server("hook") == A, "it is too old to say, or its receiver is its own"
+    assert taking.server("other") is None
+    known.put(AgentAdvert("web", ("access",), 4, 5, 9, sinks=("hook",), moving=("hook",)).item(A), 0)
+    assert taking.server("hook") == B, "the other one has left"
+
+
+def test_adverts_without_sinks_that_move_are_those_of_before() -> None:
+    advert = AgentAdvert("web1", ("access",), 1, 5, sinks=("hook",))
+    assert len(msgspec.msgpack.decode(advert.encode())) == 10
+    moving = AgentAdvert("web1", ("access",), 1, 5, sinks=("hook",), moving=("hook",))
+    assert decode_agent(moving.item(A)) == moving

@@ -57,6 +57,26 @@ def test_a_lower_ballot_is_refused_with_the_fence_and_changes_nothing() -> None:
     assert ledger.fence == (2, B), "of two nodes with one epoch the higher id counts"
 
 
+def test_what_another_node_delivered_counts_as_held_once_it_is_written() -> None:
+    """Rule Moving."""
+    ledger = Ledger(JOB)
+    ledger.step(MASTER, put((1, A), 10), 0)
+    ledger.take_accepted()
+    known = ((("v1", 0), (1, A, 4), 9), (("v1", 10), (1, A, 1), 7), (("v1", 20), (1, A, 5), 8))
+    effects = ledger.step(MASTER, LedgerRequest(JOB, (2, B), 5, known=known), 0)
+    assert [each.record for each in written(effects)] == [
+        ((2, B), ((("v1", 0), (1, A, 4), 9, False), (("v1", 20), (1, A, 5), 8, False)))
+    ]
+    assert answer(effects) == LedgerReport(JOB, (2, B), 5, known)
+    assert ledger.take_accepted() == [], "nothing is delivered"
+    assert not ledger.wants(msgspec.structs.replace(put((2, B), 20), revision=(1, A, 5)))
+    assert ledger.status_of(put((2, B), 0)) == "revised"
+    assert written(ledger.step(MASTER, LedgerRequest(JOB, (2, B), 6, known=known), 0)) == []
+    refused = ledger.step(MASTER, LedgerRequest(JOB, (1, B), 7, known=((("v1", 30), (1, B, 1), 7),)), 0)
+    assert written(refused) == []
+    ledger.check()
+
+
 def test_a_window_is_stored_and_written_before_it_is_acknowledged() -> None:
     ledger = Ledger(JOB)
     effects = ledger.step(MASTER, put((1, A)), 0)

@@ -10,6 +10,7 @@ from tests.rigs.mesh_lines import SECOND
 
 JOB, ME, NODE, OTHER = b"J" * 16, b"M" * 16, b"N" * 16, b"O" * 16
 BALLOT = (1, ME)
+MOVING = Target("moving", NODE, True, moves=True)
 LAKE, HOOK, FILES = Target("lake", NODE), Target("hook", NODE, True), Target("files", NODE, True)
 MANY = 5 * IN_FLIGHT_MAX
 BYTES_MAX = 20 << 10
@@ -139,3 +140,29 @@ def test_a_sink_that_moves_to_another_node_is_asked_again() -> None:
     assert (box.outbox.is_late("hook"), box.outbox.is_late("lake")) == (True, False)
     (asked,) = box.outbox.tick(box.now, 0)
     assert asked == Send(OTHER, LedgerRequest(JOB, BALLOT, sink="hook"))
+
+
+def test_a_sink_that_moves_takes_along_what_was_delivered() -> None:
+    """Rule Moving: the new node is told what the one before holds; a lake, which stays where its folder is, is not."""
+    asked: list[LedgerRequest] = []
+    box = Box(MOVING, LAKE)
+    box.outbox.put(put(3), box.outbox.names)
+    box.outbox.put(put(9, 2), box.outbox.names)
+    box.run(2)
+    box.dead = ("moving",)
+    box.outbox.put(put(12), ["moving"])
+    box.run(1)
+    for moving in (OTHER, NODE):
+        box.outbox.serve([MOVING._replace(node=moving), LAKE._replace(node=moving)])
+        sent = box.outbox.tick(box.now, 4)
+        asked += [effect.message for effect in sent if isinstance(effect, Send) and effect.to == moving]  # type: ignore[misc]
+    delivered = ((("v", 9), (1, ME, 2), 7),)
+    first, lake, second, _ = asked
+    assert (first.sink, first.known, lake.known) == ("moving", delivered, ())
+    assert second.known == delivered, "the node in between did not answer"
+    report = LedgerReport(JOB, BALLOT, 0, ((("v", 12), (1, ME, 5), 8),), "moving")
+    box.outbox.ledger_reported(NODE, report)
+    box.outbox.serve([MOVING._replace(node=OTHER)])
+    (effect, *_) = box.outbox.tick(box.now, 4)
+    assert isinstance(effect, Send)
+    assert effect.message.known == (*delivered, (("v", 12), (1, ME, 5), 8))  # type: ignore[attr-defined]
