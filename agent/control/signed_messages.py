@@ -14,19 +14,21 @@ import traceback
 from collections.abc import AsyncGenerator, Callable
 from datetime import timedelta
 from hashlib import blake2b
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
 from elf.agent.config.units import duration_text
 from elf.agent.control import protocol as w
 from elf.agent.control.audit import what_of
-from elf.agent.node.mesh_node import MeshNode
 from elf.errors import ElfError, PeerError, UsageError
 from elf.jobmaster.directory.changes import rank_of
 from elf.jobmaster.directory.job_spec import JobSpec, decode_job
 from elf.jobmaster.directory.versions import has_change
 from elf.srt.messages.messages import Item, Micros
+
+if TYPE_CHECKING:
+    from elf.agent.node.mesh_node import MeshNode
 
 BYTES_MAX = 1 << 20
 """Of a message; a frame between agents is as long."""

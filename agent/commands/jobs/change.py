@@ -27,7 +27,6 @@ from elf.agent.commands.jobs.job import (
     setting_texts,
     signed,
 )
-from elf.agent.commands.jobs.message import write_message
 from elf.agent.commands.jobs.outlook import line_lines, line_values
 from elf.agent.commands.mesh_text import as_json, time_text
 from elf.agent.commands.process.streams import say
@@ -288,6 +287,8 @@ def _change(
     what = "roll back" if update.is_rollback else "update"
     item = signed(spec, update.keys, held.signed, what)
     if update.message is not None:
+        from elf.agent.commands.jobs.message import write_message
+
         write_message(item, update.message, spec.name)
         return ""
     answer = send_change(item, agent)

@@ -10,7 +10,6 @@ from msgspec.structs import replace
 
 from elf.agent.commands.jobs.change import GOSSIP_S, PATIENCE, TRIES_MAX, running_job, send_change
 from elf.agent.commands.jobs.job import put_job, signed
-from elf.agent.commands.jobs.message import write_message
 from elf.agent.commands.jobs.trial.trial import end_trial
 from elf.agent.commands.mesh_text import time_text
 from elf.agent.commands.process.signals import stop_on_signals
@@ -35,6 +34,8 @@ def stop_command(
         typer.echo(f"job {name} was stopped before; nothing was changed")
         return 0
     if message is not None:
+        from elf.agent.commands.jobs.message import write_message
+
         end = signed(stopped(spec, held.next), keys, held.signed, "stop")
         write_message(end if now else _finishing(spec, held, None, keys), message, name)
         return 0
