@@ -246,6 +246,29 @@ def test_a_killed_agent_repeats_to_a_webhook_with_the_same_id(hooked: Mesh, endp
     )
 
 
+def test_a_sink_that_is_removed_and_added_again_gets_what_it_missed(hooked: Mesh, endpoint: Endpoint) -> None:
+    """From a job that names it all along; by its name its ledger is found again, so nothing comes twice."""
+    start(hooked, "hits", "pager")
+    requests = [endpoint.requests.get(timeout=PATIENCE_S) for _ in range(3)]
+    host = hooked.hosts[1]
+    hooked.world.serving = ()
+    hooked.in_world(lambda: hooked.kill(host))
+    hooked.in_world(lambda: hooked.restart(host))
+    until_us = hooked.world.now_us + 12 * SECOND
+    hooked.wait_for(lambda: hooked.world.now_us > until_us)
+    before = endpoint.requests.qsize()
+    hooked.world.serving = ("web1",)
+    hooked.in_world(lambda: hooked.kill(host))
+    hooked.in_world(lambda: hooked.restart(host))
+    hooked.in_world(hooked.open_sink)
+    requests += [endpoint.requests.get(timeout=PATIENCE_S) for _ in range(before + 6)]
+    found = [Webhook(SECRET).verify(each.body, each.headers)["data"]["_elf"] for each in requests]
+    seconds = [window_seconds(each["window"]["start"]) for each in found]
+    assert before <= 1, "nobody delivers meanwhile"
+    assert sorted(set(seconds)) == list(range(min(seconds), max(seconds) + 1, 2)), "none is missing"
+    assert len(seconds) - len(set(seconds)) <= 2, "what was not acknowledged"
+
+
 def outlived(folder: Path, endpoint: Endpoint) -> list[dict[str, Any]]:
     """The windows that a webhook of two agents gets, in order, of which the first to deliver is killed after three."""
     secret = folder / "hook.secret"
