@@ -13,6 +13,7 @@ from typing import Any, NoReturn, TypeAlias
 
 from elf.errors import QueryError
 from elf.jobmaster.compile.interval import UNITS
+from elf.jobmaster.compile.light_sqlglot import spark_dialect
 from elf.jobmaster.plan.check import PARAMETER_NAME
 
 Node: TypeAlias = Any
@@ -153,10 +154,9 @@ def source_of(sql: str, node: Node) -> str:
 
 def parse(sql: str) -> Node:
     """The one statement in `sql`. Raises QueryError: empty, too deep, not SQL, or several statements."""
-    from sqlglot.dialects.spark import Spark
+    dialect = spark_dialect()
     from sqlglot.errors import ParseError, TokenError
 
-    dialect = Spark()
     try:
         tokens = dialect.tokenize(sql)
         _check_statement(sql, tokens)
