@@ -99,6 +99,7 @@ class MqttCarrier:
             identifier = client_id(self._broker.mesh, self._agent, self._sink)
             client = _client(self._broker, identifier, self._state_topic, self.is_old)
             await client.__aenter__()
+            self._client = client
             if self._take is not None:
                 await self._subscribe(client, self._take)
         except aiomqtt.MqttError as error:
@@ -110,7 +111,6 @@ class MqttCarrier:
             raise DeliveryError(_text(error)) from None
         except (OSError, ValueError) as error:  # a file of credentials or certificates, TLS
             raise DeliveryError(_text(error)) from None
-        self._client = client
         await self._announce(b"online", ANSWER_S)
 
     async def _subscribe(self, client: Any, take: Take) -> None:
