@@ -27,9 +27,11 @@ from elf.jobmaster.alerts.alert import (
     ALERTS_MAX,
     LABELS_MAX,
     NO_DATA,
+    NO_DATA_BY,
     TEXT_CHARS_MAX,
     Alert,
     Labels,
+    by_of,
     problem,
 )
 from elf.jobmaster.plan.codec import encode_any
@@ -72,7 +74,14 @@ def read_when(value: Any) -> str:
     text = read_text(value)
     if len(text) > WHEN_CHARS_MAX:
         raise ValueError(f"at most {WHEN_CHARS_MAX:,} characters")
-    return NO_DATA if text.strip().lower() == NO_DATA else text.rstrip()
+    words = " ".join(text.split())
+    if words.lower() == NO_DATA:
+        return NO_DATA
+    if words.lower() == NO_DATA_BY.strip():
+        raise ValueError(f'columns that the query groups by behind it, like "{NO_DATA_BY}agent"')
+    if words.lower().startswith(NO_DATA_BY):
+        return NO_DATA_BY + ", ".join(by_of(NO_DATA_BY + words[len(NO_DATA_BY) :]))
+    return text.rstrip()
 
 
 def read_alert_text(value: Any) -> str:
@@ -154,7 +163,7 @@ def _table(
     for key, example in (("name", 'name = "errors"'), ("when", 'when = "hits > 100"')):
         if key not in fields:
             raise UsageError(f"{header}: alert: {key}: expected {example}, found nothing")
-    if fields["when"] == NO_DATA and not fields.get("for_us"):
+    if fields["when"].startswith(NO_DATA) and not fields.get("for_us"):
         raise UsageError(f'{header}: alert {fields["name"]}: for: "no data" needs one, like for = "5m"')
     behind = text[lines["when"] - 1].partition("=")[2].strip() if "when" in lines else ""
     return AlertTable(**fields, path=path, lines=lines, later=int(behind in ('"""', "'''")))
@@ -177,7 +186,7 @@ def compiled_alerts(tables: Sequence[AlertTable], plan: Plan) -> tuple[Alert, ..
 
 def _compiled(table: AlertTable, plan: Plan) -> Alert:
     condition = b""
-    if table.when != NO_DATA:
+    if table.when != NO_DATA and not by_of(table.when):
         condition = _condition(table, plan)
     alert = Alert(table.name, table.when, condition, table.for_us, table.labels, table.text, table.sinks)
     if wrong := problem(alert, plan):

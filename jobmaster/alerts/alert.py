@@ -29,6 +29,9 @@ ALERTS_BYTES_MAX = 6 << 10
 for 1 MiB."""
 NO_DATA = "no data"
 """In place of a condition: no final window with lines for `for`."""
+NO_DATA_BY = f"{NO_DATA} by "
+"""In place of a condition, before columns that are keys of groups: values that had rows have none for `for`, in windows with
+lines."""
 
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}\Z")]
 LabelName = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}\Z")]
@@ -38,9 +41,9 @@ Labels = tuple[tuple[str, str], ...]
 
 
 class Alert(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """when: the condition's text, or `NO_DATA`; condition: compiled and encoded, b"" of the latter. for_us: how long it must
-    hold, in event time. text: with {column} for values of the row (`template`). sinks: the names of those that it goes to;
-    none: the job's own that deliver messages."""
+    """when: the condition's text, `NO_DATA`, or `NO_DATA_BY` and columns; condition: compiled and encoded, b"" of the latter two.
+    for_us: how long it must hold, in event time. text: with {column} for values of the row (`template`). sinks: the names of
+    those that it goes to; none: the job's own that deliver messages."""
 
     name: Name
     when: Annotated[str, Meta(min_length=1, max_length=4096)]
@@ -55,12 +58,25 @@ class Alert(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return self.when == NO_DATA
 
     @property
+    def by(self) -> tuple[str, ...]:
+        """The columns of `NO_DATA_BY`, sorted; () for another condition."""
+        return by_of(self.when)
+
+    @property
     def plan(self) -> RowPlan | None:
         """The condition; None for bytes that are none, which never hold. Cached."""
         return _decoded(self.condition)
 
 
 Alerts = Annotated[tuple[Alert, ...], Meta(max_length=ALERTS_MAX)]
+
+
+@lru_cache(maxsize=256)
+def by_of(when: str) -> tuple[str, ...]:
+    """See `Alert.by`."""
+    if not when.startswith(NO_DATA_BY):
+        return ()
+    return tuple(sorted({name.strip() for name in when.removeprefix(NO_DATA_BY).split(",")}))
 
 
 @lru_cache(maxsize=256)
@@ -89,10 +105,26 @@ def problem(alert: Alert, plan: Plan) -> str:
     if alert.is_no_data:
         wrong = set(names_in(alert.text))
         return f"the text names {{{min(wrong)}}}, and without data there is no row" if wrong else ""
+    if alert.by:
+        return _by_problem(alert, plan)
     condition = alert.plan
     if condition is None:
         return "its condition is not one of this version of elf"
     return columns_problem(condition.columns, alert.text, plan)
+
+
+def _by_problem(alert: Alert, plan: Plan) -> str:
+    keys = [plan.select[at].name for at in keys_of(plan)]
+    unknown = [name for name in alert.by if name not in keys]
+    if unknown:
+        known = ", ".join(keys) or "none"
+        return f'"{NO_DATA_BY}" needs columns that the query groups by; {unknown[0]} is none of them: {known}'
+    wrong = set(names_in(alert.text)) - set(alert.by)
+    return (
+        f"the text names {{{min(wrong)}}}, and without a row only {', '.join(alert.by)} is known"
+        if wrong
+        else ""
+    )
 
 
 def columns_problem(columns: Sequence[Column], text: str, plan: Plan) -> str:

@@ -10,6 +10,10 @@ An instance is an alert with the keys of a row; the condition holds for it in a 
     firing   | does not hold, and the window is complete      | resolved, which is inactive
     any      | its alert is no longer the job's               | as if it did not hold in a complete window
 
+Of an alert "no data by" columns the instances are values of these: those that had rows once (`members`). The condition holds for
+a member in a window with lines that has no rows with it, complete or not, and does not in any window that has some. A member
+that had none for `FORGET_US` is forgotten.
+
 A window stands for its last step: the time by which it goes on from the one before (its slide). So a window of ten seconds alone
 covers a `for` of ten seconds. A window that is not complete (an agent is missing, a control line cuts it) may fire, and never
 resolves: what it lacks might be what holds. A time without lines is a complete window without rows once all agents have passed
@@ -43,6 +47,10 @@ INSTANCES_MAX = 100
 BYTES_MAX = 256 << 10
 """All pending and firing instances of a job; a text of 100 characters with three labels takes some 400 bytes, so 600 of these."""
 JOB_INSTANCES_MAX = 500
+MEMBERS_MAX = 100
+"""Of all alerts of a job."""
+MEMBERS_BYTES_MAX = 48 << 10
+FORGET_US = 86_400_000_000
 HISTORY_MAX = 1024
 """All instances of a job may be resolved, and as many others fire, in one window."""
 CHANGES_BYTES_MAX = 128 << 10
@@ -67,7 +75,7 @@ class Hit(msgspec.Struct, frozen=True):
 
 class JudgedWindow(msgspec.Struct, frozen=True):
     """What the book needs to know of a window. until_us: its end; step_us: its slide. hits: for each alert, the instances for
-    which it holds; left_out: how many more rows there were."""
+    which it holds, or of "no data by" those that have rows; left_out: how many more rows there were."""
 
     until_us: Micros
     step_us: Micros
@@ -106,14 +114,30 @@ class Transition(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return CHANGE_BYTES + len(self.text.encode()) + pairs + sum(len(name.encode()) for name in self.sinks)
 
 
+class Member(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A value of the columns of an alert "no data by" that had rows. text: the alert's, filled with it."""
+
+    alert: Text
+    keys: Annotated[tuple[tuple[Text, Text], ...], Meta(max_length=512)]
+    text: Text = ""
+
+    @property
+    def nbytes(self) -> int:
+        """O(its texts)."""
+        pairs = sum(len(one.encode()) + len(other.encode()) for one, other in self.keys)
+        return CHANGE_BYTES + len(self.text.encode()) + pairs
+
+
 class Judgement(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What is new once a window is judged. until_us: windows that end by then are; data_us: the end of the last one with lines;
-    0: as before. left_out: how many instances had no room, by alert."""
+    0: as before. left_out: how many instances had no room, by alert. members, dropped: of alerts "no data by"."""
 
     until_us: Micros = 0
     data_us: Micros = 0
     changes: tuple[Transition, ...] = ()
     left_out: tuple[tuple[Text, Count], ...] = ()
+    members: tuple[Member, ...] = ()
+    dropped: tuple[tuple[Text, tuple[tuple[Text, Text], ...]], ...] = ()
 
 
 class Notification(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -132,26 +156,29 @@ class BookState(msgspec.Struct, frozen=True, array_like=True):
     instances: tuple[Transition, ...] = ()
     history: tuple[Notification, ...] = ()
     left_out: tuple[tuple[Text, Count], ...] = ()
+    members: tuple[Member, ...] = ()
 
 
 EMPTY = BookState()
 
 
 class Book:
-    """instances: those that are pending or firing, by the transition that made them so. history: the last transitions that sinks
-    hear of. number: of the last one."""
+    """instances: those that are pending or firing, by the transition that made them so. members: see `Member`. history: the last
+    transitions that sinks hear of. number: of the last one."""
 
     def __init__(self, state: BookState = EMPTY) -> None:
         self.until_us, self.data_us, self.number = state.until_us, state.data_us, state.number
         self.instances: dict[InstanceKey, Transition] = {each.key: each for each in state.instances}
         self.history: list[Notification] = list(state.history)
         self.left_out: dict[str, int] = dict(state.left_out)
+        self.members: dict[InstanceKey, Member] = {(each.alert, each.keys): each for each in state.members}
 
     def state(self) -> BookState:
         """O(instances log instances)."""
         instances = tuple(self.instances[key] for key in sorted(self.instances))
         about = self.until_us, self.data_us, self.number, instances, tuple(self.history)
-        return BookState(*about, tuple(sorted(self.left_out.items())))
+        members = tuple(self.members[key] for key in sorted(self.members))
+        return BookState(*about, tuple(sorted(self.left_out.items())), members)
 
     @property
     def is_idle(self) -> bool:
@@ -171,12 +198,49 @@ class Book:
         O(instances + hits)."""
         assert window.until_us > self.until_us
         room = _Room(self.instances.values())
-        changes = [*self._ended(window, {each.name: each for each in alerts}, room)]
+        named = {each.name: each for each in alerts}
+        changes = [*self._ended(window, named, room)]
+        over = {change.key for change in changes if not _is_present(window, change.key)}
+        dropped = [
+            key for key in sorted(self.members) if key in over or key[0] not in named or not named[key[0]].by
+        ]
         for alert in alerts:
-            changes += self._risen(window, alert, alert.sinks or tuple(sinks), room)
+            hits = self._absent(window, alert, over) if alert.by else window.hits.get(alert.name, ())
+            changes += self._risen(window, alert, hits, alert.sinks or tuple(sinks), room)
+        members, no_room = self._joining(window, alerts, len(dropped))
         data_us = window.until_us if window.has_lines and window.until_us > self.data_us else 0
-        left_out = _summed(window.left_out, room.left_out)
-        return Judgement(window.until_us, data_us, tuple(changes), tuple(sorted(left_out.items())))
+        left_out = _summed(_summed(window.left_out, room.left_out), no_room)
+        counted = tuple(sorted((name, count) for name, count in left_out.items() if count))
+        return Judgement(window.until_us, data_us, tuple(changes), counted, members, tuple(dropped))
+
+    def _absent(self, window: JudgedWindow, alert: Alert, over: set[InstanceKey]) -> list[Hit]:
+        """The members of an alert "no data by" that have no rows in a window with lines."""
+        if not window.has_lines:
+            return []
+        return [
+            Hit(key[1], self.members[key].text)
+            for key in sorted(self.members)
+            if key[0] == alert.name and key not in over and not _is_present(window, key)
+        ]
+
+    def _joining(
+        self, window: JudgedWindow, alerts: Sequence[Alert], leaving: int
+    ) -> tuple[tuple[Member, ...], dict[str, int]]:
+        """The new members, and how many have no room, by alert."""
+        joining, left_out = list[Member](), dict[str, int]()
+        count = len(self.members) - leaving
+        nbytes = sum(each.nbytes for each in self.members.values())
+        for alert in alerts:
+            for hit in window.hits.get(alert.name, ()) if alert.by else ():
+                member = Member(alert.name, hit.keys, hit.text)
+                if (alert.name, hit.keys) in self.members:
+                    continue
+                if count >= MEMBERS_MAX or nbytes + member.nbytes > MEMBERS_BYTES_MAX:
+                    left_out[alert.name] = left_out.get(alert.name, 0) + 1
+                    continue
+                count, nbytes = count + 1, nbytes + member.nbytes
+                joining.append(member)
+        return tuple(joining), left_out
 
     def _ended(self, window: JudgedWindow, alerts: dict[str, Alert], room: _Room) -> Iterable[Transition]:
         """The instances that do not hold any more."""
@@ -185,6 +249,8 @@ class Book:
             alert = alerts.get(key[0])
             if alert is not None and alert.is_no_data:
                 is_over = window.has_lines
+            elif alert is not None and alert.by:
+                is_over = _is_present(window, key) or window.until_us - known.since_us >= FORGET_US
             else:
                 is_over = alert is None or (window.is_complete and key not in hits)
             if is_over:
@@ -192,12 +258,12 @@ class Book:
                 yield _ended(known, window.until_us)
 
     def _risen(
-        self, window: JudgedWindow, alert: Alert, sinks: tuple[str, ...], room: _Room
+        self, window: JudgedWindow, alert: Alert, hits: Sequence[Hit], sinks: tuple[str, ...], room: _Room
     ) -> Iterable[Transition]:
         """The instances of an alert that begin to hold, or have held for long enough."""
         at = window.until_us
         seen = set[Keys]()
-        for hit in window.hits.get(alert.name, ()):
+        for hit in hits:
             if hit.keys in seen:
                 continue
             seen.add(hit.keys)
@@ -246,6 +312,9 @@ class Book:
             if whole is not None and whole.is_notified:
                 self.number += 1
                 notifications.append(Notification(self.number, whole))
+        for name, keys in found.dropped:
+            self.members.pop((name, keys), None)
+        self.members |= {(each.alert, each.keys): each for each in found.members}
         self.left_out = _summed(self.left_out, dict(found.left_out))
         self.history = [*self.history, *notifications][-HISTORY_MAX:]
         return notifications
@@ -267,6 +336,12 @@ class Book:
         numbers = [each.number for each in self.history]
         assert numbers == list(range(self.number - len(numbers) + 1, self.number + 1))
         assert len(numbers) <= HISTORY_MAX
+        assert len(self.members) <= MEMBERS_MAX
+
+
+def _is_present(window: JudgedWindow, key: InstanceKey) -> bool:
+    """Whether a window has rows with a member of an alert "no data by"."""
+    return any(hit.keys == key[1] for hit in window.hits.get(key[0], ()))
 
 
 class _Room:

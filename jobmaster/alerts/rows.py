@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from elf.cbt._strings import Strings
 from elf.jobmaster.alerts.alert import Alert, keys_of, problem
-from elf.jobmaster.alerts.book import INSTANCES_MAX, Hit, Keys
+from elf.jobmaster.alerts.book import INSTANCES_MAX, MEMBERS_MAX, Hit, Keys
 from elf.jobmaster.alerts.template import VALUE_CHARS_MAX, of_row, shown
 from elf.jobmaster.functions.expressions import Cache, evaluate
 from elf.jobmaster.plan.plan import Plan, RowPlan
@@ -44,6 +44,8 @@ class RowJudge:
         hits: dict[str, tuple[Hit, ...]] = {}
         left_out: dict[str, int] = {}
         for alert in alerts:
+            if alert.by and self.fits(alert):
+                hits[alert.name], left_out[alert.name] = self._present(alert, rows[:ROWS_MAX])
             plan = alert.plan
             if plan is None or not self.fits(alert):
                 continue
@@ -58,6 +60,20 @@ class RowJudge:
                     left_out[alert.name] = left_out.get(alert.name, 0) + 1
             hits[alert.name] = tuple(found.values())
         return hits, left_out
+
+    def _present(self, alert: Alert, rows: Sequence[tuple[Any, ...]]) -> tuple[tuple[Hit, ...], int]:
+        """The values of the alert's columns that have rows, those of the first rows, and how many values more. O(rows)."""
+        places = [self._names.index(name) for name in alert.by]
+        found: dict[Keys, Hit] = {}
+        for values in dict.fromkeys(tuple(row[at] for at in places) for row in rows):
+            shown_keys = tuple(
+                (name, _key_text(value, self._types[at]))
+                for name, value, at in zip(alert.by, values, places, strict=True)
+                if value is not None
+            )
+            types = [self._types[at] for at in places]
+            found.setdefault(shown_keys, Hit(shown_keys, of_row(alert.text, list(alert.by), values, types)))
+        return tuple(found.values())[:MEMBERS_MAX], max(0, len(found) - MEMBERS_MAX)
 
     def _holding(self, plan: RowPlan, rows: Sequence[tuple[Any, ...]]) -> list[int]:
         """The indices of the rows for which a condition holds."""

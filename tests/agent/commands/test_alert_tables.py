@@ -72,6 +72,35 @@ def test_a_file_with_alerts_is_read_and_written() -> None:
     ]
 
 
+def test_no_data_by_columns_that_the_query_groups_by() -> None:
+    text = FILE.replace('when = "No data"', 'when = "No  data by  path"\ntext = "{path} is silent"')
+    spec = spec_of(text)
+    alert = spec.alerts[1]
+    assert (alert.when, alert.by, alert.condition, alert.is_no_data) == (
+        "no data by path",
+        ("path",),
+        b"",
+        False,
+    )
+    assert alert_text(alert) == "quiet: no data by path for 5m text '{path} is silent'"
+    assert spec_of(job_text(spec)).alerts == spec.alerts
+    for change, said in (
+        (
+            ("by  path", "by hits"),
+            'when: "no data by " needs columns that the query groups by; hits is none of them',
+        ),
+        (
+            ("by  path", "by "),
+            'when: expected columns that the query groups by behind it, like "no data by agent"',
+        ),
+        (("{path} is", "{hits} is"), "text: the text names {hits}, and without a row only path is known"),
+        (('for = "5m"', ""), 'for: "no data" needs one'),
+    ):
+        with pytest.raises(UsageError) as caught:
+            spec_of(text.replace(*change))
+        assert said in str(caught.value)
+
+
 def test_a_spec_with_alerts_travels_and_asks_for_agents_that_know_them() -> None:
     spec = spec_of()
     assert decode_job(spec.item()) == spec

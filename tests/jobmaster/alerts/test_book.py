@@ -12,8 +12,11 @@ from hypothesis import strategies as st
 from elf.jobmaster.alerts.alert import NO_DATA, Alert
 from elf.jobmaster.alerts.book import (
     CHANGES_BYTES_MAX,
+    FORGET_US,
     HISTORY_MAX,
     INSTANCES_MAX,
+    MEMBERS_BYTES_MAX,
+    MEMBERS_MAX,
     Book,
     BookState,
     Hit,
@@ -207,6 +210,59 @@ def test_no_data_counts_from_the_jobs_beginning() -> None:
     found = book.silence([SILENT], 50 * S, 80 * S, 0)
     assert found is not None
     assert found.changes[0].at_us == 80 * S
+
+
+# ---- no data by ----
+
+ABSENT = alert("errors", 20 * S, when="no data by path", text="{path} is silent")
+
+
+def test_a_value_that_has_no_rows_any_more_fires_and_is_resolved_by_rows() -> None:
+    book = Book()
+    windows = [
+        window(0, 1, 2),
+        window(1, 1, complete=False),  # /b is absent: pending
+        window(2, lines=False),  # no line at all says nothing
+        window(3, 1),
+        window(4, 1),
+        window(5, 1, 2, complete=False),
+    ]
+    changes = run(book, [ABSENT], windows)
+    assert [
+        (dict(each.keys)["path"], each.state, each.at_us // STEP, each.since_us // STEP) for each in changes
+    ] == [
+        ("/b", "pending", 2, 1),
+        ("/b", "firing", 4, 1),
+        ("/b", "resolved", 6, 1),
+    ]
+    assert changes[1].text == "text 0", "as it was filled when the value was new"
+    assert run(book, [ABSENT], [window(6, 1)])[0].state == "pending", "it is a member still"
+    assert Book(book.state()).state() == book.state()
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(book.state()), type=BookState) == book.state()
+
+
+def test_a_value_is_forgotten_after_a_day_or_with_its_alert() -> None:
+    book = Book()
+    day = FORGET_US // STEP
+    assert seen(run(book, [ABSENT], [window(0, 1, 2), window(1, 1), window(3, 1), window(day - 1, 1)])) == [
+        ("pending", 2),
+        ("firing", 4),
+    ]
+    assert seen(run(book, [ABSENT], [window(day, 1)])) == [("resolved", day + 1)]
+    assert [keys for _, keys in book.members] == [KEYS[1]]
+    assert run(book, [ABSENT], [window(day + 1, 1)]) == [], "nobody waits for it any more"
+    run(book, [alert("others", when="no data by path")], [window(day + 2, 1)])
+    assert book.members == {}
+
+
+def test_the_members_are_bounded_and_the_rest_is_counted() -> None:
+    book = Book()
+    run(book, [ABSENT], [many(0, 0, MEMBERS_MAX + 5)])
+    assert (len(book.members), book.left_out) == (MEMBERS_MAX, {"errors": 5})
+    book = Book()
+    run(book, [ABSENT], [many(0, 0, 60, "x" * 4000)])
+    assert 0 < sum(each.nbytes for each in book.members.values()) <= MEMBERS_BYTES_MAX
+    assert book.left_out == {"errors": 60 - len(book.members)}
 
 
 # ---- bounds ----

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from elf.errors import QueryError
 from elf.jobmaster.alerts import template
 from elf.jobmaster.alerts.alert import Alert, keys_of, needs_of, problem
-from elf.jobmaster.alerts.book import INSTANCES_MAX
+from elf.jobmaster.alerts.book import INSTANCES_MAX, MEMBERS_MAX
 from elf.jobmaster.alerts.rows import RowJudge
 from elf.jobmaster.compile.condition import compile_condition
 from elf.jobmaster.compile.query import compile
@@ -171,3 +171,28 @@ def test_a_text_is_filled_with_values_that_can_do_no_harm() -> None:
 def test_filling_never_raises_and_is_bounded(text: str, value: str) -> None:
     found = template.of_row(text, ["a", "b"], (value, np.float64(1)), ["string", "double"])
     assert len(found) <= template.FILLED_CHARS_MAX
+
+
+def test_of_no_data_by_columns_the_values_that_have_rows_are_found() -> None:
+    rows = [row("/a", 200, 1), row("/b", 500, 1), row("/a", 404, 1), row(None, 200, 1)]
+    hits, left_out = RowJudge(PLAN).hits(
+        [
+            Alert("p", "no data by path", b"", 5, text="{path} is silent"),
+            Alert("b", "no data by status, path", b"", 5),
+        ],
+        rows,
+    )
+    assert [(dict(hit.keys), hit.text) for hit in hits["p"]] == [
+        ({"path": "/a"}, "/a is silent"),
+        ({"path": "/b"}, "/b is silent"),
+        ({}, "NULL is silent"),
+    ]
+    assert [dict(hit.keys) for hit in hits["b"]] == [
+        {"path": "/a", "status": "200"},
+        {"path": "/b", "status": "500"},
+        {"path": "/a", "status": "404"},
+        {"status": "200"},
+    ]
+    many = [row(f"/{at}", 200, 1) for at in range(MEMBERS_MAX + 3)] * 2
+    hits, left_out = RowJudge(PLAN).hits([Alert("p", "no data by path", b"", 5)], many)
+    assert (len(hits["p"]), left_out) == (MEMBERS_MAX, {"p": 3})

@@ -214,6 +214,26 @@ def test_no_data_fires_while_agents_are_silent_and_ends_with_lines() -> None:
     assert told(rig)[1:] == [("", "resolved", 100)]
 
 
+def test_a_path_without_rows_fires_while_others_have_some_and_a_takeover_remembers_it() -> None:
+    silent = Alert("silent", "no data by path", b"", 20 * SECOND, text="{path} is silent")
+    rig = Rig(job(silent))
+    reader = Reader(rig)
+    reader.read(13, (1, 1), (2, 2))
+    reader.read(23, (11, 1))
+    reader.read(33, (21, 1))
+    expected = [(path(2), "pending", 20), (path(2), "firing", 30)]
+    assert told(rig) == expected
+    assert rig.state.alerts.firing()[0].text == f"{path(2)} is silent"
+    again = JobState(rig.spec.id, "hits", Budget(1 << 28))
+    again.restore(LogCodec().unpack_state(LogCodec().pack_state(rig.state.snapshot())))
+    assert again.alerts.state() == rig.state.alerts.state()
+    assert [dict(each.keys)["path"] for each in rig.state.alerts.state().members] == [path(1), path(2)]
+    reader.read(73, (61, 1))  # nobody had lines in between
+    assert told(rig) == expected
+    reader.read(83, (71, 1), (72, 2))
+    assert told(rig)[2:] == [(path(2), "resolved", 80)]
+
+
 # ---- against one pass over the lines ----
 
 
