@@ -195,17 +195,18 @@ class Book:
 
     def judge(self, window: JudgedWindow, alerts: Sequence[Alert], sinks: Sequence[str] = ()) -> Judgement:
         """What the window changes; its end must be past `until_us`. alerts: the job's for this window; sinks: the job's own.
-        O(instances + hits)."""
+        O(instances + hits, and members log members)."""
         assert window.until_us > self.until_us
         room = _Room(self.instances.values())
         named = {each.name: each for each in alerts}
-        changes = [*self._ended(window, named, room)]
-        over = {change.key for change in changes if not _is_present(window, change.key)}
+        held = {(name, hit.keys) for name, found in window.hits.items() for hit in found}
+        changes = [*self._ended(window, named, held, room)]
+        over = {change.key for change in changes} - held
         dropped = [
             key for key in sorted(self.members) if key in over or key[0] not in named or not named[key[0]].by
         ]
         for alert in alerts:
-            hits = self._absent(window, alert, over) if alert.by else window.hits.get(alert.name, ())
+            hits = self._absent(window, alert, held | over) if alert.by else window.hits.get(alert.name, ())
             changes += self._risen(window, alert, hits, alert.sinks or tuple(sinks), room)
         members, no_room = self._joining(window, alerts, len(dropped))
         data_us = window.until_us if window.has_lines and window.until_us > self.data_us else 0
@@ -213,14 +214,14 @@ class Book:
         counted = tuple(sorted((name, count) for name, count in left_out.items() if count))
         return Judgement(window.until_us, data_us, tuple(changes), counted, members, tuple(dropped))
 
-    def _absent(self, window: JudgedWindow, alert: Alert, over: set[InstanceKey]) -> list[Hit]:
-        """The members of an alert "no data by" that have no rows in a window with lines."""
+    def _absent(self, window: JudgedWindow, alert: Alert, but: set[InstanceKey]) -> list[Hit]:
+        """The members of an alert "no data by" that have no rows in a window with lines, but these. O(members log members)."""
         if not window.has_lines:
             return []
         return [
             Hit(key[1], self.members[key].text)
             for key in sorted(self.members)
-            if key[0] == alert.name and key not in over and not _is_present(window, key)
+            if key[0] == alert.name and key not in but
         ]
 
     def _joining(
@@ -242,17 +243,18 @@ class Book:
                 joining.append(member)
         return tuple(joining), left_out
 
-    def _ended(self, window: JudgedWindow, alerts: dict[str, Alert], room: _Room) -> Iterable[Transition]:
-        """The instances that do not hold any more."""
-        hits = {(name, hit.keys) for name, found in window.hits.items() for hit in found}
+    def _ended(
+        self, window: JudgedWindow, alerts: dict[str, Alert], held: set[InstanceKey], room: _Room
+    ) -> Iterable[Transition]:
+        """The instances that do not hold any more. held: those of the window's hits."""
         for key, known in sorted(self.instances.items()):
             alert = alerts.get(key[0])
             if alert is not None and alert.is_no_data:
                 is_over = window.has_lines
             elif alert is not None and alert.by:
-                is_over = _is_present(window, key) or window.until_us - known.since_us >= FORGET_US
+                is_over = key in held or window.until_us - known.since_us >= FORGET_US
             else:
-                is_over = alert is None or (window.is_complete and key not in hits)
+                is_over = alert is None or (window.is_complete and key not in held)
             if is_over:
                 room.free(known)
                 yield _ended(known, window.until_us)
@@ -337,11 +339,6 @@ class Book:
         assert numbers == list(range(self.number - len(numbers) + 1, self.number + 1))
         assert len(numbers) <= HISTORY_MAX
         assert len(self.members) <= MEMBERS_MAX
-
-
-def _is_present(window: JudgedWindow, key: InstanceKey) -> bool:
-    """Whether a window has rows with a member of an alert "no data by"."""
-    return any(hit.keys == key[1] for hit in window.hits.get(key[0], ()))
 
 
 class _Room:
