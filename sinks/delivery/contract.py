@@ -12,11 +12,14 @@ A kind of such a sink is one module with a `Carrier`. What is sent next, again, 
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
 
 import msgspec
 
 CONTENT_TYPE = "application/json"
+Take = Callable[[bytes], Awaitable[dict[str, Any]]]
+"""Does what a command asks for that came from a receiver. Returns the answer, for JSON."""
 
 
 class DeliveryError(Exception):

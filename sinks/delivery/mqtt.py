@@ -25,7 +25,6 @@ import json
 import os
 import re
 import ssl
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from hashlib import blake2b
 from importlib.util import find_spec
@@ -33,7 +32,7 @@ from typing import Any
 from urllib.parse import quote
 
 from elf.errors import UsageError
-from elf.sinks.delivery.contract import CONTENT_TYPE, DeliveryError, RefusedError, WindowMessage
+from elf.sinks.delivery.contract import CONTENT_TYPE, DeliveryError, RefusedError, Take, WindowMessage
 from elf.sinks.spec import Broker
 
 ANSWER_S = 20.0
@@ -47,8 +46,6 @@ REFUSED_PAUSE_S = 1.0
 """After a command that was not taken, before the next one."""
 PACKET_BYTES_MAX = 2 << 20
 """Of packets to this client; a command has half of it at most. Brokers of version 5 keep to it."""
-Take = Callable[[bytes], Awaitable[dict[str, Any]]]
-"""Does what a command asks for. Returns the answer."""
 REFUSED_SUBSCRIPTION = 128
 """Reason codes from here on."""
 UNSUPPORTED_VERSION = (1, 132)

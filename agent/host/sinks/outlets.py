@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import blake2b
 from itertools import chain
 from pathlib import Path
@@ -38,6 +38,7 @@ from elf.sinks.delivery.contract import (
     DeclinedError,
     DeliveryError,
     RefusedError,
+    Take,
     WindowMessage,
 )
 from elf.srt.messages.effects import Write
@@ -49,9 +50,6 @@ from elf.srt.messages.results import WITHDRAWN, LedgerRequest, Put, PutPart
 SMALL_BYTES = 64 << 10
 """Windows up to this size become text on the loop, within milliseconds; larger ones in a thread."""
 PROBLEM_CHARS = 200
-
-
-Take = Callable[[bytes], Awaitable[dict[str, Any]]]
 
 
 class _Load(NamedTuple):
