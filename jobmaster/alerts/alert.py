@@ -118,7 +118,7 @@ def _by_problem(alert: Alert, plan: Plan) -> str:
     unknown = [name for name in alert.by if name not in keys]
     if unknown:
         known = ", ".join(keys) or "none"
-        return f'"{NO_DATA_BY}" needs columns that the query groups by; {unknown[0]} is none of them: {known}'
+        return f'"{NO_DATA_BY.strip()}" needs columns that the query groups by; {unknown[0]} is none of them: {known}'
     wrong = set(names_in(alert.text)) - set(alert.by)
     return (
         f"the text names {{{min(wrong)}}}, and without a row only {', '.join(alert.by)} is known"

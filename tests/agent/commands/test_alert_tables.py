@@ -87,7 +87,7 @@ def test_no_data_by_columns_that_the_query_groups_by() -> None:
     for change, said in (
         (
             ("by  path", "by hits"),
-            'when: "no data by " needs columns that the query groups by; hits is none of them',
+            'when: "no data by" needs columns that the query groups by; hits is none of them',
         ),
         (
             ("by  path", "by "),
