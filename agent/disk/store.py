@@ -182,7 +182,8 @@ class Store:
     async def drain(self, timeout_s: float) -> None:
         """Wait until all writes so far are durable, or the time is over."""
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._is_idle.wait(), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                await self._is_idle.wait()
 
     def close(self) -> None:
         """Release the folder. Pending writes are lost, as in a crash: none was reported as durable. Idempotent."""

@@ -394,7 +394,8 @@ class Host:
             )
         self.perform(self.node.leave(self.clock_us()))
         try:
-            await asyncio.wait_for(self._left.wait(), LEAVE_S_MAX)
+            async with asyncio.timeout(LEAVE_S_MAX):
+                await self._left.wait()
         except TimeoutError:
             return False
         return True

@@ -85,7 +85,8 @@ async def _live(
                 host.notices(state_dir.waiting(host.config.agent.state_dir, error))
             is_told = True
         with suppress(TimeoutError):
-            await asyncio.wait_for(stop.wait(), state_dir.RETRY_S)
+            async with asyncio.timeout(state_dir.RETRY_S):
+                await stop.wait()
     return None
 
 

@@ -49,7 +49,8 @@ class Seeds:
             for seed, tried in zip(self.all, tries, strict=True)
         ]
         with suppress(TimeoutError):
-            await asyncio.wait_for(asyncio.gather(*(tried.wait() for tried in tries)), FIRST_S)
+            async with asyncio.timeout(FIRST_S):
+                await asyncio.gather(*(tried.wait() for tried in tries))
         self._is_first = False
 
     def contacts(self) -> list[Contact]:

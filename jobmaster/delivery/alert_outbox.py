@@ -45,6 +45,7 @@ class _Sink(msgspec.Struct):
     node: NodeId
     taken: int = 0  # the cursor of the node before, which this one takes over
     cursor: int | None = None
+    sent: int = 0  # the last transition of the message that is under way
     due: int = 0
     wait_us: int = ASK_US
     repeats: bool = False
@@ -65,6 +66,11 @@ class AlertOutbox:
     def deadline(self) -> int | None:
         """When `tick` has work."""
         return self._due
+
+    def cursor(self, name: str) -> int:
+        """The last change that this sink has delivered, as far as is known."""
+        sink = self._sinks.get(name)
+        return sink.cursor or 0 if sink is not None else 0
 
     def changed(self, book: Book) -> None:
         """A judgement is in the log, or this master has begun. O(history)."""
@@ -87,8 +93,10 @@ class AlertOutbox:
             return
         sink.repeats = reply.repeats
         if sink.cursor is None or reply.number > sink.cursor:
-            sink.cursor, sink.due, sink.wait_us = reply.number, 0, ASK_US
-            self._due = 0
+            sink.cursor = reply.number
+            if reply.number >= sink.sent:  # and not one of several that it has got
+                sink.due, sink.wait_us = 0, ASK_US
+                self._due = 0
 
     def tick(self, book: Book, log: Ballot, now: int) -> list[Effect]:
         """Send what is due. O(1) while nothing is."""
@@ -115,6 +123,7 @@ class AlertOutbox:
                 out += self._lost(name, sink, book)
                 number = waits[-1].number if waits else sink.taken
                 out.append(Send(node, self._put(name, log, number, waits)))
+                sink.sent = number if waits else 0
                 sink.due, sink.wait_us = now + sink.wait_us, min(2 * sink.wait_us, ASK_US_MAX)
             yield sink.due
         if sink.repeats:

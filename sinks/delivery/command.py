@@ -70,9 +70,8 @@ class CommandCarrier:
             for kind, most in LIMITS:
                 with suppress(OSError, ValueError):  # it has ended, or the host's limit is lower
                     resource.prlimit(process.pid, kind, (most, most))
-            said, _ = await asyncio.wait_for(
-                asyncio.gather(_said(process), _feed(process, message.body)), TIME_S
-            )
+            async with asyncio.timeout(TIME_S):
+                said, _ = await asyncio.gather(_said(process), _feed(process, message.body))
             return await process.wait(), said
         finally:
             await _kill(process)

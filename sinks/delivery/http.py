@@ -52,7 +52,8 @@ class Endpoint:
         """Send the request that is made when it is its turn. Raises DeliveryError."""
         async with self._turn:
             try:
-                return await asyncio.wait_for(self._exchange(make()), ANSWER_S)
+                async with asyncio.timeout(ANSWER_S):
+                    return await self._exchange(make())
             except TimeoutError:
                 self.drop()
                 raise DeliveryError(f"no answer within {ANSWER_S:.0f} s") from None
@@ -80,7 +81,8 @@ class Endpoint:
                     server_hostname=hook.host if hook.tls else None,
                     limit=HEAD_BYTES_MAX,
                 )
-                self._streams = await asyncio.wait_for(opening, ANSWER_S)
+                async with asyncio.timeout(ANSWER_S):
+                    self._streams = await opening
                 return self._streams
             except TimeoutError:
                 problem = f"no connection within {ANSWER_S:.0f} s"

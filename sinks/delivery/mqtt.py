@@ -148,9 +148,8 @@ class MqttCarrier:
     async def _announce(self, state: bytes, patience_s: float) -> None:
         """Say whether the sink is connected. A broker that refuses it takes windows nevertheless. Raises DeliveryError."""
         try:
-            await asyncio.wait_for(
-                self._client.acknowledged(self._state_topic, state, True, None), patience_s
-            )
+            async with asyncio.timeout(patience_s):
+                await self._client.acknowledged(self._state_topic, state, True, None)
         except TimeoutError:
             raise DeliveryError(f"no acknowledgement within {patience_s:.0f} s") from None
 
@@ -210,9 +209,11 @@ def _client(broker: Broker, identifier: str, state_topic: str, is_old: bool) -> 
             sent = self._client.publish(topic, body, 1, retain, properties)
             if sent.rc != 0:
                 raise DeliveryError("the connection has ended")
-            answer = self.waiting[sent.mid] = asyncio.get_running_loop().create_future()
+            answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+            self.waiting[sent.mid] = answer
             try:
-                return await asyncio.wait_for(answer, ANSWER_S)
+                async with asyncio.timeout(ANSWER_S):
+                    return await answer
             finally:
                 self.waiting.pop(sent.mid, None)
 

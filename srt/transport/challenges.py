@@ -96,7 +96,8 @@ class Challenges:
     async def _inbound_proof(self, node: NodeId) -> Proof | None:
         """The answer over the connection that the node has opened; None if there is none in time."""
         try:
-            return await asyncio.wait_for(self._inbound(node), CHALLENGE_S)
+            async with asyncio.timeout(CHALLENGE_S):
+                return await self._inbound(node)
         except (PeerError, TimeoutError):
             return None
 
@@ -110,12 +111,13 @@ class Challenges:
         if self._is_closed or (hub.keys is None and not where.is_loopback):
             return None
         dialer = Dialer(hub, None, where, PACKET_BYTES_MAX, _nothing, _nothing, for_challenge=True)
-        future = hub.loop.create_future()
+        future: asyncio.Future[Proof] = hub.loop.create_future()
         dialer.asked.append(future)
         self._dialers.add(dialer)
         try:
             dialer.open()
-            return await asyncio.wait_for(future, CHALLENGE_S)
+            async with asyncio.timeout(CHALLENGE_S):
+                return await future
         except (PeerError, TimeoutError):
             return None
         finally:

@@ -191,7 +191,8 @@ class Transport:
                 raise PeerError(f"{wanted.endpoint}: it could not be reached a moment ago")
             future = self._loop.create_future()
             dialer.asked.append(future)
-            proof = await asyncio.wait_for(future, HANDSHAKE_S + 2 * TICK_S)
+            async with asyncio.timeout(HANDSHAKE_S + 2 * TICK_S):
+                proof = await future
         assert proof is not None
         where = str(Address(wanted.endpoint, proof.key))
         return Contact(node_id(proof.key), proof.life, where, 0, proof.instance)

@@ -17,6 +17,7 @@ import msgspec
 
 from elf.agent.config.specs import SinkSection
 from elf.agent.host.sinks.lake_ledgers import key_of
+from elf.agent.host.sinks.surroundings import ended
 from elf.jobmaster.alerts.book import Notification, Transition, identifier, labels_of
 from elf.jobmaster.alerts.template import time_text
 from elf.jobmaster.directory.job_spec import JobSpec
@@ -161,7 +162,9 @@ class AlertOutlet:
         if put.is_firing and not self.repeats:
             return
         if not (put.is_firing or notifications) and put.number > done:
-            self._take_over(source, put)
+            self._advance(
+                source, put, put.number
+            )  # rule Moving: another node with this sink has delivered so far
             return
         if not put.is_firing and (not notifications or put.number <= done):
             self._reply(source, AlertReply(put.job, self.name, put.log, done, self.repeats))
@@ -196,8 +199,6 @@ class AlertOutlet:
                 work = self._work[key]
                 while work.done < len(work.notifications):
                     await self._deliver(work)
-                if not work.put.is_firing:
-                    await self._record(work)
                 if self._work.get(key) is work:
                     del self._work[key]
             self._news.clear()
@@ -214,7 +215,7 @@ class AlertOutlet:
 
     async def _deliver(self, work: _Work) -> None:
         """The next change of a message. Raises DeliveryError."""
-        change = work.notifications[work.done].change
+        number, change = work.notifications[work.done].number, work.notifications[work.done].change
         try:
             await self._carrier.deliver(message_of(work.spec, change))
         except RefusedError as error:
@@ -225,26 +226,18 @@ class AlertOutlet:
                 return
         self._pause_s = PAUSE_S
         work.done, work.refusals = work.done + 1, 0
+        if (
+            not work.put.is_firing
+        ):  # at once, not behind the message: an agent that is killed repeats what is under way
+            self._advance(work.source, work.put, number)
 
-    async def _record(self, work: _Work) -> None:
-        """Answer the master when the cursor is on disk."""
-        durable = asyncio.Event()
-        self._write(work.put, durable.set)
-        await durable.wait()
-        self._answer(work.source, work.put)
-
-    def _take_over(self, source: NodeId, put: AlertPut) -> None:
-        """Rule Moving: another node with this sink has delivered so far. Answer when that is on disk."""
-        self._write(put, lambda: self._answer(source, put))
-
-    def _write(self, put: AlertPut, done: Callable[[], None]) -> None:
-        """Set the cursor behind that message."""
-        self._cursors[put.job] = (put.log, put.number)
-        record = (put.ballot, ((("", 0), (*put.log, put.number), 0, False),))
-        self._host.store.write(Write(("ledger", self._key(put.job)), record, replace=True), done)
-
-    def _answer(self, source: NodeId, put: AlertPut) -> None:
-        self._reply(source, AlertReply(put.job, self.name, put.log, put.number, self.repeats))
+    def _advance(self, source: NodeId, put: AlertPut, number: int) -> None:
+        """Set the cursor behind that change; answer the master when that is on disk."""
+        self._cursors[put.job] = (put.log, number)
+        record = (put.ballot, ((("", 0), (*put.log, number), 0, False),))
+        reply = AlertReply(put.job, self.name, put.log, number, self.repeats)
+        write = Write(("ledger", self._key(put.job)), record, replace=True)
+        self._host.store.write(write, lambda: self._reply(source, reply))
 
     def _connected(self) -> None:
         if self._said:
@@ -264,8 +257,7 @@ class AlertOutlet:
 
     async def close(self) -> None:
         """Stop. What was not acknowledged is delivered by the next life."""
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        await ended(self._task)
         await self._carrier.close()
 
 

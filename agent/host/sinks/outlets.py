@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from elf.agent.config.specs import SinkSection
 from elf.agent.host.sinks.lake_ledgers import key_of
-from elf.agent.host.sinks.surroundings import Host, Parts, Records, ToSink, carry
+from elf.agent.host.sinks.surroundings import Host, Parts, Records, ToSink, carry, ended
 from elf.errors import PeerError
 from elf.jobmaster.delivery.chunks import put_bytes
 from elf.jobmaster.delivery.dispatch import AT_ONCE, Delivery, Dispatch
@@ -206,8 +206,7 @@ class Outlet:
 
     async def close(self) -> None:
         """Stop. What was not acknowledged is delivered by the next life."""
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        await ended(self._task)
         await self._carrier.close()
 
     async def _run(self) -> None:

@@ -15,6 +15,8 @@ from elf.srt.messages.effects import Effect, Send, Write
 from elf.srt.messages.ids import NodeId
 from elf.srt.messages.results import LedgerRequest, Put, PutPart
 
+LOST_S = 1.0
+"""After which a cancellation is taken for lost."""
 Records = Mapping[bytes, Sequence[Any]]
 """Of ledgers of earlier lives by their keys, in memory: the disk's are closed when an agent has begun."""
 ToSink = LedgerRequest | Put | PutPart
@@ -53,6 +55,13 @@ class Host(Protocol):
 def carry(host: Host, effects: Sequence[Effect], owner: object) -> None:
     """Perform the effects of one sink, in their order: an answer after the record that it follows from."""
     host.perform(host.node.carry(effects, host.clock_us(), owner))
+
+
+async def ended(task: asyncio.Task[None]) -> None:
+    """Cancel it until it has ended: a library may lose a cancellation, as `asyncio.wait_for` of Python 3.11 does."""
+    while not task.done():
+        task.cancel()
+        await asyncio.wait([task], timeout=LOST_S)
 
 
 class Parts:

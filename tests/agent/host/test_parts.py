@@ -18,6 +18,7 @@ from elf.agent.host.cpu_share import BURST_S, CpuShare
 from elf.agent.host.identity import claim, own_key
 from elf.agent.host.notices import INTERVAL_S, REMEMBERED_MAX, Milestones, NoticeLog
 from elf.agent.host.seeds import Seeds
+from elf.agent.host.sinks import surroundings
 from elf.agent.simulator.world.places import EPOCH_US, Actor
 from elf.agent.simulator.world.sources import Traffic, VirtualSource
 from elf.agent.simulator.world.world import World
@@ -259,3 +260,25 @@ def test_an_agent_without_keys_keeps_its_id(tmp_path: Path) -> None:
     (tmp_path / "id").write_bytes(b"short")
     with pytest.raises(StateError, match="5 bytes instead of 32; delete it"):
         own_key(tmp_path)
+
+
+def test_a_task_whose_cancellation_is_lost_is_cancelled_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(surroundings, "LOST_S", 0.001)
+    lost = 0
+
+    async def stubborn() -> None:
+        nonlocal lost
+        while lost < 2:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                lost += 1
+        await asyncio.Event().wait()
+
+    async def main() -> bool:
+        task = asyncio.create_task(stubborn())
+        await asyncio.sleep(0)
+        await surroundings.ended(task)
+        return task.cancelled()
+
+    assert (asyncio.run(main()), lost) == (True, 2)

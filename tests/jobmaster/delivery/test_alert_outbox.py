@@ -75,6 +75,23 @@ def test_what_is_not_acknowledged_is_sent_again_ever_later() -> None:
     assert len(puts(rig.tick(1))) == 1
 
 
+def test_an_answer_to_a_part_of_a_message_sends_nothing_again() -> None:
+    rig = Rig()
+    rig.judge("/a", "/b", "/c")
+    rig.tick()
+    rig.answer(0)
+    (sent,) = puts(rig.tick())
+    assert len(told(sent)) == 3
+    rig.answer(1)
+    assert (rig.tick(), rig.outbox.cursor("pager")) == ([], 1)
+    (again,) = puts(rig.tick(ASK_US))
+    assert told(again) == [(2, "firing"), (3, "firing")], "the answer to the rest was lost"
+    rig.answer(3)
+    rig.judge("/b", "/c")
+    (sent,) = puts(rig.tick())
+    assert told(sent) == [(4, "resolved")], "the next message goes at once"
+
+
 def test_another_node_that_serves_the_sink_is_asked_anew_and_no_other_answer_counts() -> None:
     rig = Rig()
     rig.judge("/a")
