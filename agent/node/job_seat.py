@@ -539,7 +539,7 @@ class JobSeat:
             handed_on=has_served and is_gone and not self._served_on,
             signer=self._held.signer,
             is_void=self._held.is_void,
-            alert_node=self.sinks.node_of,
+            alert_nodes=self.sinks.nodes_of,
         )
         self._served_on = False
         self._gather()

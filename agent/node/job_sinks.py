@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from elf.jobmaster.delivery.outbox import Target
 from elf.jobmaster.directory.directory import Directory
@@ -13,6 +13,8 @@ from elf.srt.messages.ids import NodeId
 from elf.srt.messages.messages import Micros
 from elf.srt.messages.patterns import is_named
 
+TAKES_OVER = 2
+"""The node that serves a sink, and the one that would take it over."""
 SinkOf = Callable[[str], NodeId | None]
 """Name of a job's sink in its spec -> the node to which windows are sent; None if that sink keeps no ledger."""
 
@@ -25,15 +27,18 @@ IsDead = Callable[[NodeId, AgentAdvert], bool]
 """Whether the overlay has declared the process of that advert dead."""
 
 
-def server_of(name: str, adverts: Iterable[tuple[NodeId, AgentAdvert]], is_dead: IsDead) -> NodeId | None:
-    """The node that serves the sink: of those that have it and have not left, the one with the lowest id; None for none. Where
-    each of them may deliver in another's place, one that is alive. O(agents)."""
+def servers_of(
+    name: str, adverts: Iterable[tuple[NodeId, AgentAdvert]], is_dead: IsDead
+) -> tuple[NodeId, ...]:
+    """The node that serves the sink: of those that have it and have not left, the one with the lowest id; () for none. Where
+    each of them may deliver in another's place, one that is alive, and after it the one that would take over. O(agents)."""
     having = sorted(
         (node, advert) for node, advert in adverts if name in advert.sinks and not advert.until_us
     )
-    if all(name in advert.moving for _, advert in having):
-        having = [each for each in having if not is_dead(*each)] or having
-    return having[0][0] if having else None
+    if not all(name in advert.moving for _, advert in having):
+        return tuple(node for node, _ in having[:1])
+    alive = [node for node, advert in having if not is_dead(node, advert)]
+    return tuple(alive[:TAKES_OVER] or [node for node, _ in having[:1]])
 
 
 class Taking:
@@ -45,10 +50,13 @@ class Taking:
         self._adverts: dict[NodeId, AgentAdvert] = {}
         self._names: list[str] = []
 
-    def server(self, name: str) -> NodeId | None:
-        """See `server_of`."""
+    def servers(self, name: str) -> tuple[NodeId, ...]:
+        """See `servers_of`."""
         self._read()
-        return server_of(name, self._adverts.items(), self._is_dead)
+        return servers_of(name, self._adverts.items(), self._is_dead)
+
+    def server(self, name: str) -> NodeId | None:
+        return next(iter(self.servers(name)), None)
 
     def of(self, job: str) -> list[Target]:
         """One for each name of a sink, by name. O(sinks with patterns x agents)."""
@@ -69,11 +77,10 @@ class Taking:
             for node, advert in self._adverts.items()
             if any(each == name and is_named(job, patterns) for each, patterns in advert.takes)
         ]
-        node = server_of(name, taking, self._is_dead)
-        if node is None:
+        nodes = servers_of(name, taking, self._is_dead)
+        if not nodes:
             return None
-        advert = self._adverts[node]
-        return Target(name, node, name in advert.streams, takes_all=True, moves=name in advert.moving)
+        return _target(name, nodes, self._adverts[nodes[0]])._replace(takes_all=True)
 
 
 class JobSinks:
@@ -87,9 +94,11 @@ class JobSinks:
         self.moving: tuple[NodeId, ...] = ()
         """The nodes of those sinks, also of its alerts, for which another node may take over."""
 
-    def node_of(self, name: str) -> NodeId | None:
-        """The node that serves the sink of that name; None for none."""
-        return self._sink_of(name)
+    def nodes_of(self, name: str) -> tuple[NodeId, ...]:
+        """The node that serves the sink of that name, and the one that would take it over, if there are any."""
+        node = self._sink_of(name)
+        servers = self._taking.servers(name)
+        return servers if servers[:1] == (node,) else () if node is None else (node,)
 
     def serve(self, master: Master, now: Micros) -> list[Effect]:
         """The sinks of a job's windows, or the nodes that serve them, may have changed: tell its master."""
@@ -109,12 +118,15 @@ class JobSinks:
         return (self.served, self.moving) != before
 
     def _targets(self, names: Iterable[str]) -> dict[str, Target]:
-        found = ((name, self._sink_of(name)) for name in names)
-        return {name: self._target(name, node) for name, node in found if node is not None}
+        found = ((name, self.nodes_of(name)) for name in names)
+        return {name: self._target(name, nodes) for name, nodes in found if nodes}
 
-    def _target(self, name: str, node: NodeId) -> Target:
-        item = self._directory.get("agent", node)
-        if item is None:
-            return Target(name, node)
-        advert = decode_agent(item)
-        return Target(name, node, name in advert.streams, moves=name in advert.moving)
+    def _target(self, name: str, nodes: Sequence[NodeId]) -> Target:
+        item = self._directory.get("agent", nodes[0])
+        return Target(name, nodes[0]) if item is None else _target(name, nodes, decode_agent(item))
+
+
+def _target(name: str, nodes: Sequence[NodeId], advert: AgentAdvert) -> Target:
+    """nodes: the one that serves the sink, which has that advert, and the one that would take it over."""
+    about = {"moves": name in advert.moving, "standby": nodes[1] if len(nodes) > 1 else None}
+    return Target(name, nodes[0], name in advert.streams, **about)  # type: ignore[arg-type]

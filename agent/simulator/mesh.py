@@ -143,9 +143,12 @@ class Mesh:
     def make_jobs(self) -> None:
         """Make the oracle, which needs the lines of all servers, the sinks, and the jobs."""
         self.oracle = Oracle(self.servers, PATHS.paths)
+        names = [f"{SINK_NAME}{n or ''}" for n in range(self.scenario.sinks)]
+        carriers = self.world.carriers
+        carriers.hosts |= {self.hosts[host].id for host in self.scenario.carriers}
         self.sinks = [
-            self.world.add_sink(f"{SINK_NAME}{n or ''}", beside=self.scenario.beside)
-            for n in range(self.scenario.sinks)
+            carriers.add(name) if carriers.hosts else self.world.add_sink(name, self.scenario.beside)
+            for name in names
         ]
         for number, job in enumerate(self.scenario.jobs):
             spec = JobSpec(
@@ -157,7 +160,7 @@ class Mesh:
                 EPOCH_US + job.line_us,
                 lateness_us=job.lateness_us,
                 keep_us=job.keep_us,
-                sinks=tuple(f"{SINK_NAME}{n or ''}" for n in range(self.scenario.sinks)),
+                sinks=tuple(names),
                 since_us=EPOCH_US + job.line_us,
                 trial=trial_of(job),
                 limits=Limits(job.sample, others=job.sample > 0),

@@ -105,6 +105,7 @@ class Run(Mesh):
         self.oracle.gone |= set(scenario.older)
         self.alert_sinks = AlertSinks()
         self.world.take_alert = self.alert_sinks.take
+        self.alert_sinks.again = lambda by, *about: self.world.notify("heard again", by, about)
         self.bugs = Bugs(self)
         jobs = [spec.id for spec in self.specs]
         self.readers = Readers(self.world, self.hosts, jobs, scenario.readers)
@@ -333,8 +334,11 @@ class Run(Mesh):
         elif what == "leave":
             assert who is not None
             self._leaving.add(who.id)
-        elif what == "crash" and who is not None and who.id in self._leaving:
-            self.oracle.returned.add(self.number_of(who))
+        elif what == "crash" and who is not None:
+            if about:
+                self.alert_sinks.forget(who.id)
+            if who.id in self._leaving:
+                self.oracle.returned.add(self.number_of(who))
         elif what == "put":
             self._trace.update(repr((now_us, about.start, about.revision, about.digest)).encode())
             self.oracle.accepted(about, now_us, self.world.taking)

@@ -3,7 +3,8 @@
 The book of alerts numbers these transitions, and keeps the last of them in the job's log. A sink's cursor is the last number
 that it has delivered, beside its ledger on its node's disk. So a new master first asks for the cursor (a message without
 transitions), and a node that lost it gets all that the book still has, with the same ids. A sink that moves to another node
-continues after the cursor of the node before (rule Moving): the question names it.
+continues after the cursor of the node before (rule Moving): the question names it. The node that would take over is asked the
+same when the cursor has moved, so that it knows it also if that node and the master die together.
 
     a sink | what happens                       | next
     -------+------------------------------------+-----------------------------------------------------------
@@ -30,13 +31,15 @@ from elf.srt.messages.results import AlertPut, AlertReply
 
 ASK_US, ASK_US_MAX = 2_000_000, 60_000_000
 """Before an unanswered message is sent again: doubled each time. A sink that is down acknowledges late, and drops repetitions."""
+SHARE_US = 1_000_000
+"""After which the node that would take a sink over hears of its cursor."""
 REPEAT_US = 60_000_000
 """Alertmanager expects to hear again of what fires every 30 s to 3 min."""
 CHUNK_BYTES = 48 << 10
 """Transitions of one message: one has at most some 6 KiB."""
 
-NodeOf = Callable[[str], NodeId | None]
-"""Name of a sink -> the node that serves it; None for none."""
+NodesOf = Callable[[str], Sequence[NodeId]]
+"""Name of a sink -> the node that serves it, and the one that would take it over (rule Moving), if there are any."""
 
 _encoder = msgspec.msgpack.Encoder()
 
@@ -48,6 +51,10 @@ class _Sink(msgspec.Struct):
     sent: int = 0  # the last transition of the message that is under way
     due: int = 0
     wait_us: int = ASK_US
+    standby: NodeId | None = None
+    shared: int = 0  # the cursor that the standby has recorded
+    share_due: int = 0
+    share_wait_us: int = SHARE_US
     repeats: bool = False
     repeat_at: int = 0
     has_lost: bool = False
@@ -56,8 +63,8 @@ class _Sink(msgspec.Struct):
 class AlertOutbox:
     """A master's alerts for sinks. log: the ballot under which the job's log began: numbers count within it."""
 
-    def __init__(self, job: JobId, name: str, ballot: Ballot, node_of: NodeOf = lambda name: None) -> None:
-        self._job, self._name, self._ballot, self._node_of = job, name, ballot, node_of
+    def __init__(self, job: JobId, name: str, ballot: Ballot, nodes_of: NodesOf = lambda name: ()) -> None:
+        self._job, self._name, self._ballot, self._nodes_of = job, name, ballot, nodes_of
         self._sinks: dict[str, _Sink] = {}
         self._names: list[str] = []
         self._due: int | None = None
@@ -71,6 +78,11 @@ class AlertOutbox:
         """The last change that this sink has delivered, as far as is known."""
         sink = self._sinks.get(name)
         return sink.cursor or 0 if sink is not None else 0
+
+    def node_of(self, name: str) -> NodeId | None:
+        """The node whose answers count for that sink."""
+        sink = self._sinks.get(name)
+        return sink.node if sink is not None else None
 
     def changed(self, book: Book) -> None:
         """A judgement is in the log, or this master has begun. O(history)."""
@@ -89,6 +101,10 @@ class AlertOutbox:
     def acknowledged(self, source: NodeId, reply: AlertReply, log: Ballot) -> None:
         """A sink's node says how far it has delivered."""
         sink = self._sinks.get(reply.sink)
+        if sink is not None and sink.standby == source and reply.log == log:
+            sink.shared = max(sink.shared, reply.number)
+            sink.share_due, sink.share_wait_us = 0, SHARE_US
+            self._due = 0
         if sink is None or sink.node != source or reply.log != log:
             return
         sink.repeats = reply.repeats
@@ -109,10 +125,11 @@ class AlertOutbox:
 
     def _serve(self, name: str, book: Book, log: Ballot, now: int, out: list[Effect]) -> Iterator[int]:
         """Send to one sink; yields when it is due next."""
-        node = self._node_of(name)
-        if node is None:
+        nodes = self._nodes_of(name)
+        if not nodes:
             yield now + ASK_US  # a node may come that serves it
             return
+        node = nodes[0]
         known = self._sinks.get(name)
         former = 0 if known is None else known.taken if known.cursor is None else known.cursor
         sink = known if known is not None and known.node == node else _Sink(node, former)
@@ -126,6 +143,7 @@ class AlertOutbox:
                 sink.sent = number if waits else 0
                 sink.due, sink.wait_us = now + sink.wait_us, min(2 * sink.wait_us, ASK_US_MAX)
             yield sink.due
+        yield from self._share(name, sink, nodes[1:], log, now, out)
         if sink.repeats:
             firing = [each for each in book.firing() if name in each.sinks]
             if firing and (now >= sink.repeat_at or sink.repeat_at > now + REPEAT_US):
@@ -133,6 +151,23 @@ class AlertOutbox:
                 sink.repeat_at = now + REPEAT_US
             if firing:
                 yield sink.repeat_at
+
+    def _share(
+        self, name: str, sink: _Sink, standby: Sequence[NodeId], log: Ballot, now: int, out: list[Effect]
+    ) -> Iterator[int]:
+        """Rule Moving: the node that would take over hears of the cursor, as it would then."""
+        node = standby[0] if standby else None
+        if sink.standby != node:
+            sink.standby, sink.shared, sink.share_due, sink.share_wait_us = node, 0, 0, SHARE_US
+        if node is None or not sink.cursor or sink.shared >= sink.cursor:
+            return
+        if not sink.share_due or sink.share_due > now + ASK_US_MAX:
+            sink.share_due = now + SHARE_US
+        elif now >= sink.share_due:
+            out.append(Send(node, self._put(name, log, sink.cursor, ())))
+            sink.share_wait_us = min(2 * sink.share_wait_us, ASK_US_MAX)
+            sink.share_due = now + sink.share_wait_us
+        yield sink.share_due
 
     def _chunk(self, name: str, sink: _Sink, book: Book) -> list[Notification]:
         """The next transitions for a sink whose cursor is known."""

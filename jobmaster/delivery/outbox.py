@@ -50,7 +50,8 @@ import msgspec
 from msgspec.structs import replace
 
 from elf.jobmaster.delivery.chunks import ChunkedWindow, put_bytes, whole
-from elf.jobmaster.delivery.ledger import ENTRIES_REPORTED_MAX, UNKNOWN_ROWS
+from elf.jobmaster.delivery.known import Held, Known
+from elf.jobmaster.delivery.ledger import UNKNOWN_ROWS
 from elf.jobmaster.directory.settings import Settings
 from elf.jobmaster.log.schedule import AFTER_ALL
 from elf.srt.messages.effects import Effect, Notice, Send
@@ -83,13 +84,15 @@ that a later put follows, and `LATER` while a large window is being read."""
 class Target(NamedTuple):
     """A sink of the job, and the node that serves it now. takes_rows: it writes rows; otherwise it stores the states of panes.
     takes_all: it takes all windows of the job, and not only those whose settings name it. moves: another node may deliver in
-    this one's place, and then continues from what this one has delivered (rule Moving)."""
+    this one's place, and then continues from what this one has delivered (rule Moving). standby: the node that would; not if it
+    is only one, or dead."""
 
     name: str
     node: NodeId
     takes_rows: bool = False
     takes_all: bool = False
     moves: bool = False
+    standby: NodeId | None = None
 
 
 class _Waiting(msgspec.Struct):
@@ -126,7 +129,7 @@ class _Sending(msgspec.Struct):
 
 class _Sink(msgspec.Struct):
     target: Target
-    ledger: dict[WindowKey, tuple[Revision, int]] | None = None
+    ledger: dict[WindowKey, Held] | None = None
     ask_at: int | None = None
     waiting: dict[WindowKey, _Waiting] = {}
     nbytes: int = 0
@@ -135,18 +138,7 @@ class _Sink(msgspec.Struct):
     sending: _Sending | None = None
     delivered: int = 0
     lost: int = 0
-    known: dict[
-        WindowKey, tuple[Revision, int]
-    ] = {}  # of a sink that moves: what it holds, as far as this master knows
-
-    def note(self, key: WindowKey, revision: Revision, digest: int) -> None:
-        """A sink that moves holds this result."""
-        held = self.known.get(key)
-        if held is None or revision > held[0]:
-            self.known[key] = (revision, digest)
-        if len(self.known) > 2 * ENTRIES_REPORTED_MAX:
-            for old in sorted(self.known, key=lambda each: each[1])[:ENTRIES_REPORTED_MAX]:
-                del self.known[old]
+    known: Known = msgspec.field(default_factory=Known)
 
     def keep(self, key: WindowKey, waiting: _Waiting, most: int) -> None:
         """Replace the waiting revision of the window; its rows are kept only if there is room."""
@@ -221,6 +213,7 @@ class Outbox:
         self._is_before = is_before
         self._parameters, self._name = parameters, name
         self._sinks = {target.name: _Sink(target) for target in sinks}
+        self._stand_by()
         self._reread = reread
         self._new: list[_Waiting] = []  # since the last tick
         self.fence: Ballot | None = None
@@ -232,14 +225,26 @@ class Outbox:
         final windows that it lacks."""
         before = self._sinks
         self._sinks = {target.name: self._served(before.get(target.name), target) for target in sinks}
+        self._stand_by()
 
     @staticmethod
     def _served(former: _Sink | None, target: Target) -> _Sink:
-        """Rule Moving: a sink that moves to another node takes along what was delivered."""
-        if former is None or former.target == target:
-            return former or _Sink(target, is_late=True)
-        moves = former.target.moves and target.moves
-        return _Sink(target, is_late=True, known=former.known if moves else {})
+        """Rule Moving: a sink that moves to another node takes along what was delivered, and what waits."""
+        if former is None:
+            return _Sink(target, is_late=True)
+        if former.target._replace(standby=target.standby) == target:
+            former.target = target
+            return former
+        if not (former.target.moves and target.moves):
+            return _Sink(target, is_late=True)
+        for waiting in former.waiting.values():
+            waiting.due = None
+        is_late = former.is_late and former.ledger is None
+        return replace(former, target=target, ledger=None, ask_at=None, sending=None, is_late=is_late)
+
+    def _stand_by(self) -> None:
+        for name, sink in self._sinks.items():
+            sink.known.share_with(sink.target.standby, (self.job, self.ballot, name))
 
     @property
     def nbytes(self) -> int:
@@ -254,6 +259,10 @@ class Outbox:
     def route(self, settings: Settings) -> list[str]:
         """Rule Settings*: the sinks of a window with these settings: those that they name, and those that take all."""
         return [name for name, sink in self._sinks.items() if sink.target.takes_all or name in settings.sinks]
+
+    def node_of(self, name: str) -> NodeId | None:
+        """The node whose answers count for that sink."""
+        return self._sinks[name].target.node if name in self._sinks else None
 
     @property
     def stores_states(self) -> bool:
@@ -274,6 +283,15 @@ class Outbox:
             waiting.since = former.since if former is not None else None
             self._new.append(waiting)
             sink.keep((put.version, put.start), waiting, self._parameters.outbox_bytes_max)
+
+    def lacks(self, name: str, key: WindowKey, published: tuple[Revision, int, str]) -> None:
+        """A sink lacks a window of the log; published: (revision, digest, status). It is read when it is sent, under that
+        revision, so that a receiver which got it from another node knows it again."""
+        sink = self._sinks.get(name)
+        if sink is not None and key not in sink.waiting:
+            waiting = _Waiting(*published, put=None, nbytes=0)
+            self._new.append(waiting)
+            sink.keep(key, waiting, self._parameters.outbox_bytes_max)
 
     def _taken(self, target: Target, put: Put) -> Put:
         """What a sink takes of a window."""
@@ -337,15 +355,17 @@ class Outbox:
         The request raised the sink's fence to this ballot, so a report under a lower fence answers an earlier master, maybe one
         on this node, and is ignored.
         """
+        if message.sink in self._sinks:
+            self._sinks[message.sink].known.confirmed(source, message)
         sink = self._by(source, message.sink)
         if sink is None or self.is_refused(message.fence) or sink.ledger is not None:
             return None
-        if message.fence != self.ballot:
+        if message.fence != self.ballot or message.number:  # numbered: what `Known` shares
             return None
         sink.ledger = {key: (revision, digest) for key, revision, digest in message.entries}
         if sink.target.moves:
             for entry in message.entries:
-                sink.note(*entry)
+                sink.known.note(*entry)
         return message.entries
 
     def acknowledged(self, source: NodeId, message: PutReply) -> None:
@@ -357,11 +377,8 @@ class Outbox:
         waiting = sink.waiting.get(key)
         if waiting is not None and message.revision >= waiting.revision:
             if sink.target.moves:
-                sink.note(
-                    key,
-                    message.revision,
-                    waiting.digest if message.revision == waiting.revision else UNKNOWN_ROWS,
-                )
+                is_own = message.revision == waiting.revision
+                sink.known.note(key, message.revision, waiting.digest if is_own else UNKNOWN_ROWS)
             sink.drop(key)
             sink.delivered += 1
 
@@ -399,7 +416,7 @@ class Outbox:
             self.fence = fence if self.fence is None else max(fence, self.fence)
         return fence > self.ballot
 
-    def ledgers(self) -> list[dict[WindowKey, tuple[Revision, int]]]:
+    def ledgers(self) -> list[dict[WindowKey, Held]]:
         """The ledgers that sinks have reported, as they were then."""
         return [sink.ledger for sink in self._sinks.values() if sink.ledger is not None]
 
@@ -439,6 +456,7 @@ class Outbox:
             waiting.since = now if waiting.since is None else waiting.since
         self._new = []
         for sink in self._sinks.values():
+            out += sink.known.tick(now)
             if sink.ledger is None:
                 sink.ask_at = self._sooner(sink.ask_at, now, self._parameters.ask_us)
                 if sink.ask_at is None or now >= sink.ask_at:
@@ -453,9 +471,8 @@ class Outbox:
         return out
 
     def _request(self, sink: _Sink, since_us: Micros) -> LedgerRequest:
-        known = tuple((key, *held) for key, held in sink.known.items() if key[1] >= since_us)
-        name, most = sink.target.name, ENTRIES_REPORTED_MAX
-        return LedgerRequest(self.job, self.ballot, since_us=since_us, sink=name, known=known[-most:])
+        known, name = sink.known.entries(since_us), sink.target.name
+        return LedgerRequest(self.job, self.ballot, since_us=since_us, sink=name, known=known)
 
     def _next(self, sink: _Sink) -> list[tuple[WindowKey, _Waiting]]:
         """Rule Alone*: those of a sink's windows that may be in flight, whatever waits for others."""
@@ -487,7 +504,7 @@ class Outbox:
             sink.sending = _Sending(key, put.revision, chunks)
         return []
 
-    def is_worse(self, put: Put, held: tuple[Revision, int] | None) -> bool:
+    def is_worse(self, put: Put, held: Held | None) -> bool:
         """Rule 8*: whether the sink holds a result from before this log began, and the new one has less than whole coverage."""
         is_result = held is not None and held[1] != NO_ROWS and self._is_before(held[0])
         return is_result and put.status != WITHDRAWN and put.agents_reporting < put.agents_expected
@@ -534,6 +551,8 @@ class Outbox:
         """When `tick` has work; 0 if something has not been sent yet."""
         found: list[int] = []
         for sink in self._sinks.values():
+            if sink.known.deadline is not None:
+                found.append(sink.known.deadline)
             if sink.ledger is None:
                 found.append(0 if sink.ask_at is None else sink.ask_at)
             else:
@@ -553,6 +572,7 @@ class Outbox:
         for name, sink in self._sinks.items():
             assert name == sink.target.name
             sink.check(self._parameters.outbox_bytes_max)
+            sink.known.check()
             takes_rows = self.with_open or sink.target.takes_rows
             for waiting in sink.waiting.values():
                 assert takes_rows or waiting.put is None or not waiting.put.rows

@@ -21,7 +21,7 @@ from typing import Literal
 from msgspec.structs import replace
 
 from elf.cbt.budget import Budget
-from elf.jobmaster.delivery.alert_outbox import AlertOutbox, NodeOf
+from elf.jobmaster.delivery.alert_outbox import AlertOutbox, NodesOf
 from elf.jobmaster.delivery.outbox import Outbox, Target
 from elf.jobmaster.delivery.watchers import Watchers, without_panes
 from elf.jobmaster.directory.changes import first_entry
@@ -67,7 +67,7 @@ class Master:
     that keep a ledger; stores_states: whether they store the states of panes, not only rows. known_schedule: the schedule of an
     earlier log, according to the directory, which a new log continues. losses, left: see `Succession`; unshared: entries that an
     earlier master on this node kept. handed_on: the former master has published nothing that is not in the log. signer, is_void:
-    see `Amendments`; alert_node: see `AlertOutbox`. Every public method takes the node's clock and returns effects. `fence`: a
+    see `Amendments`; alert_nodes: see `AlertOutbox`. Every public method takes the node's clock and returns effects. `fence`: a
     higher ballot that a sink reported; the node must step down."""
 
     def __init__(
@@ -88,7 +88,7 @@ class Master:
         handed_on: bool = False,
         signer: Callable[[], bytes] = bytes,
         is_void: Callable[[bytes, Micros], bool] = lambda signer, now: False,
-        alert_node: NodeOf = lambda name: None,
+        alert_nodes: NodesOf = lambda name: (),
     ) -> None:
         self.spec, self.state, self.ballot, self.parameters = spec, state, ballot, parameters
         self.job = state.job
@@ -106,7 +106,7 @@ class Master:
             stores_states=stores_states,
         )
         self.alerting = Alerting(state, self.publication, self.log, lambda: self.log.room() > 0)
-        self.alert_outbox = AlertOutbox(self.job, spec.name, ballot, alert_node)
+        self.alert_outbox = AlertOutbox(self.job, spec.name, ballot, alert_nodes)
         self._stores_states = stores_states
         self.outbox = Outbox(
             self.job,
@@ -422,8 +422,12 @@ class Master:
         def takes(key: WindowKey) -> bool:
             return sink in self.outbox.route(self.publication.settings.of(key))
 
-        for put in self.publication.ledger_reported(entries, self.outbox.is_late(sink), takes):
+        withdrawals, lacking = self.publication.ledger_reported(entries, self.outbox.is_late(sink), takes)
+        for put in withdrawals:
             self.outbox.put(put, (sink,))
+        for key in lacking:
+            known = self.state.finals[key]
+            self.outbox.lacks(sink, key, (known.revision, known.digest, known.status))
 
     def put_acknowledged(self, source: NodeId, message: PutReply, now: int) -> list[Effect]:
         """A sink acknowledges a window, or refuses this master."""

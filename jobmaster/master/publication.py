@@ -239,31 +239,37 @@ class Publication:
         entries: Sequence[tuple[WindowKey, Revision, int]],
         is_late: bool = False,
         takes: Callable[[WindowKey], bool] = lambda key: True,
-    ) -> list[Put]:
+    ) -> tuple[list[Put], list[WindowKey]]:
         """A durable sink reported its ledger: windows that differ there are logged and published again. Returns withdrawals of
-        those that are no results. takes: whether a window is for that sink. is_late: the sink was added after this master began,
-        and lacks what was published before."""
+        those that are no results, and the windows of which it lacks the last revision. takes: whether a window is for that sink. is_late: the
+        sink was added after this master began, and lacks what was published before."""
         ledger = {key: (revision, digest) for key, revision, digest in entries}
         results = {key: held for key, held in ledger.items() if held[1] != NO_ROWS}
         for key in self.earlier.report(results):
             self._unsettled.discard(key)
+        lacking: list[WindowKey] = []
         for key, published in self.state.finals.items():
             is_others = (is_late or published.revision[:2] != self.ballot) and takes(key)
             is_partial = published.passed < published.expected
             is_better = key in results and self.earlier.is_before(results[key][0]) and is_partial
-            if is_others and not is_better and self.ledger_differs(published, ledger.get(key)):
+            if not is_others or is_better or self.state.is_past(*key):
+                continue
+            if key not in ledger or ledger[key][0] < published.revision:
+                lacking.append(key)
+            elif self.ledger_differs(published, ledger[key]):
                 self._forced.add(key)
                 self._unsettled.mark(key)
-        return [
+        withdrawals = [
             self._withdraw_held(key, revision)
             for key, (revision, _) in results.items()
             if self.state.is_withdrawn(*key)
         ]
+        return withdrawals, lacking
 
-    def ledger_differs(self, published: Published, held: tuple[Revision, int] | None) -> bool:
-        """Sinks*: whether a sink lacks a window that is final in the log, or holds another revision: other rows, or the same rows
-        from another master, which may have had less coverage."""
-        return held is None or held != (published.revision, published.digest)
+    def ledger_differs(self, published: Published, held: tuple[Revision, int]) -> bool:
+        """Sinks*: whether a sink holds another revision than the log, and not an earlier one: other rows, or the same rows from
+        another master, which may have had less coverage."""
+        return held != (published.revision, published.digest)
 
     # ---- emission ----
 

@@ -47,6 +47,7 @@ from tests.rigs.quick import QUICK
 from tests.soak.alerted import alerted
 from tests.soak.bugs import Bugs, spoilt
 from tests.soak.busy import busy, started_anew, tried
+from tests.soak.carried import carried
 from tests.soak.faults import in_order, with_faults
 from tests.soak.tuned import tuned
 from tests.soak.visited import visited
@@ -66,7 +67,7 @@ def random_scenario(seed: int) -> Scenario:
     plain = _stopped(_Operators(plain).scenario())
     if seed < KEPT_BELOW:
         return plain
-    return alerted(spoilt(tried(started_anew(busy(visited(tuned(plain)))))))
+    return carried(alerted(spoilt(tried(started_anew(busy(visited(tuned(plain))))))))
 
 
 class _Doubles:

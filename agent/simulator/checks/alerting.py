@@ -5,14 +5,14 @@ Checked when the mesh is at rest:
    master's log is what one pass finds, window by window;
 2. *none lost*: every sink has heard each of these, under the same id, and no instance fires twice without being resolved between.
 
-Sinks keep their cursors through everything; a sink that is away loses messages. The model assumes that no window was final
-without an agent, so these scenarios have a `hold_us_max` longer than their faults.
+Sinks keep their cursors through everything but the loss of a disk; a sink that is away loses messages. The model assumes that no
+window was final without an agent, so these scenarios have a `hold_us_max` longer than their faults.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -25,6 +25,9 @@ from elf.jobmaster.log.job_state import JobState
 from elf.srt.messages.ids import JobId, NodeId
 from elf.srt.messages.messages import NO_BALLOT, Ballot, Micros
 from elf.srt.messages.results import AlertPut, AlertReply
+
+if TYPE_CHECKING:
+    from elf.agent.simulator.world.places import Actor
 
 _decoder = msgspec.msgpack.Decoder(tuple[Notification, ...])
 Change = tuple[str, str, Micros]
@@ -41,7 +44,9 @@ class AlertSinks:
         """By transition: the index of its entry, and the ballot under which that was written."""
         self._taken_over: dict[tuple[JobId, Ballot], tuple[Ballot, int]] = {}
         """By ballot: that of the master before, and the index of the entry with which the log was taken over."""
-        self._cursors: dict[tuple[NodeId, JobId], tuple[Ballot, int]] = {}
+        self._cursors: dict[tuple[NodeId, str, JobId], tuple[Ballot, int]] = {}
+        self.again: Callable[[Actor | None, AlertPut, int], None] = lambda by, put, number: None
+        """Called with a transition that came again."""
 
     def check_entry(self, state: JobState, entry: Any) -> None:
         """A state is about to apply a committed entry. Raises Violation for a change that the log has at another index too. Two
@@ -71,9 +76,10 @@ class AlertSinks:
             index = min(index, taken)
         return False
 
-    def take(self, sink: NodeId, put: AlertPut) -> AlertReply | None:
-        """As a node that serves the sink does."""
-        log, number = self._cursors.get((sink, put.job), (NO_BALLOT, 0))
+    def take(self, sink: NodeId, put: AlertPut, by: Actor | None) -> AlertReply | None:
+        """As a node that serves the sink does, or that agent, which has a cursor of its own."""
+        cursor = (by.id if by is not None else sink, put.sink, put.job)
+        log, number = self._cursors.get(cursor, (NO_BALLOT, 0))
         if put.log < log or put.is_firing:
             return None
         done = number if put.log == log else 0
@@ -81,11 +87,18 @@ class AlertSinks:
         for each in _decoder.decode(put.payload):
             if each.number > done:
                 name = identifier(put.job, each.change)
-                self.repeated += name in heard
+                if name in heard:
+                    self.repeated += 1
+                    self.again(by, put, each.number)
                 heard.setdefault(name, _change(each))
         if put.number > done or put.log > log:
-            self._cursors[sink, put.job] = put.log, max(done, put.number)
+            self._cursors[cursor] = put.log, max(done, put.number)
         return AlertReply(put.job, put.sink, put.log, max(done, put.number))
+
+    def forget(self, agent: NodeId) -> None:
+        """The agent has lost its disk."""
+        for cursor in [each for each in self._cursors if each[0] == agent]:
+            del self._cursors[cursor]
 
     def problem(
         self, spec: JobSpec, state: JobState, oracle: Oracle, sinks: Sequence[NodeId], end_us: Micros

@@ -44,6 +44,7 @@ from elf.srt.messages.ids import JobId, NodeId, short
 from elf.srt.messages.messages import (
     CLOSED,
     GAP,
+    NO_BALLOT,
     Append,
     Ballot,
     Commit,
@@ -53,6 +54,7 @@ from elf.srt.messages.messages import (
     Held,
     Install,
     Micros,
+    Revision,
     Schedule,
     Slot,
     Span,
@@ -60,7 +62,7 @@ from elf.srt.messages.messages import (
     StateRequest,
     node_of,
 )
-from elf.srt.messages.results import WITHDRAWN, Put
+from elf.srt.messages.results import WITHDRAWN, AlertPut, AlertReply, Put, PutReply
 
 if TYPE_CHECKING:
     from elf.agent.node.job_seat import JobSeat
@@ -120,6 +122,10 @@ class Promises:
         self._schedules: dict[JobId, set[Schedule]] = {}  # replaced by a change
         self._epochs: dict[JobId, int] = {}
         self._raised: dict[JobId, deque[int]] = {}  # when ballots rose
+        self._delivered: dict[tuple[JobId, Ballot, str, str, Micros], Revision] = {}
+        """By job, master, sink and window: what an agent has acknowledged to have delivered."""
+        self._heard: dict[tuple[JobId, Ballot, str, Ballot], int] = {}
+        """By job, master, sink and log: the last change of an alert that an agent has acknowledged to have delivered."""
 
     def observe(self, now_us: int, what: str, who: Actor | None, about: Any) -> None:
         """Check an event. Raises Violation. Nodes with a key that two processes used are skipped: it is unknown which process
@@ -137,6 +143,12 @@ class Promises:
                 check(self, who, source, message)
         elif what == "put":
             self._published(about)
+        elif what == "repeat":
+            assert who is not None
+            self._repeated(who, *about)
+        elif what == "heard again":
+            if who is not None:
+                self._heard_again(who, *about)
         elif what == "sink" and about.keeps != "all":
             for key in [key for key in self._finals if key[0] == self._world.sink_at(about.sink)]:
                 del self._finals[key]
@@ -189,7 +201,10 @@ class Promises:
 
     def _published(self, put: Put) -> None:
         sink = self._world.taking
-        fence = self._world.sinks[sink][put.job].fence
+        ledger = self._world.sinks.get(sink, {}).get(
+            put.job
+        )  # None: agents with ledgers of their own serve it
+        fence = ledger.fence if ledger is not None else NO_BALLOT
         if put.ballot < fence:
             raise Violation(
                 f"a sink that serves {fence[0]}.{short(node_of(fence))} took a window of {put.ballot[0]}"
@@ -214,9 +229,45 @@ class Promises:
             raise Violation(
                 f"window {put.start} was published as {put.status}, but the log has no such revision"
             )
-        if final_under is not None and final_under < begun and put.agents_reporting < put.agents_expected:
+        is_before = final_under is not None and final_under < begun and ledger is not None
+        if is_before and put.agents_reporting < put.agents_expected:
             raise Violation(
                 f"window {put.start} was final before the log began anew, and is published with agents missing"
+            )
+
+    def _acknowledged(self, who: Actor, source: NodeId, reply: PutReply) -> None:
+        """An agent that delivers for others says what it has delivered."""
+        seat = self._seat(who.id, reply.job) if reply.sink in self._world.carriers.receivers else None
+        master = seat.master if seat is not None else None
+        if master is not None and master.outbox.node_of(reply.sink) == source:
+            window = (reply.job, master.ballot, reply.sink, reply.version, reply.start)
+            self._delivered[window] = max(reply.revision, self._delivered.get(window, reply.revision))
+
+    def _repeated(self, who: Actor, put: Put, got: Revision) -> None:
+        """Rule Moving: a receiver got a window again. One that was paused, and resumes, may deliver what it had before; and a
+        change of the job may take a window away and bring it back before the sink hears of it."""
+        master = self._master(put.job, put.ballot)
+        if master is None or master.outbox.node_of(put.sink) != who.id or len(master.state.schedule) > 1:
+            return
+        known = self._delivered.get((put.job, put.ballot, put.sink, put.version, put.start))
+        if known is not None and known >= got:
+            raise Violation(f"window {put.start} was delivered again, although its master knew of it")
+
+    def _alert_acknowledged(self, who: Actor, source: NodeId, reply: AlertReply) -> None:
+        seat = self._seat(who.id, reply.job) if reply.sink in self._world.carriers.receivers else None
+        master = seat.master if seat is not None else None
+        if master is not None and master.alert_outbox.node_of(reply.sink) == source:
+            log = (reply.job, master.ballot, reply.sink, reply.log)
+            self._heard[log] = max(reply.number, self._heard.get(log, 0))
+
+    def _heard_again(self, who: Actor, put: AlertPut, number: int) -> None:
+        """Rule Moving: a receiver got a change of an alert again."""
+        master = self._master(put.job, put.ballot)
+        if master is None or master.alert_outbox.node_of(put.sink) != who.id:
+            return
+        if self._heard.get((put.job, put.ballot, put.sink, put.log), 0) >= number:
+            raise Violation(
+                f"change {number} of an alert was delivered again, although its master knew of it"
             )
 
     def _was_withdrawn(self, master: Master, version: str, start: Micros) -> bool:
@@ -322,12 +373,14 @@ class Promises:
 
 
 _CHECKS: dict[type, Any] = {
+    AlertReply: Promises._alert_acknowledged,
     Append: Promises._appended,
     Commit: Promises._committed,
     Control: Promises._announced,
     Fetch: Promises._remembered,
     Held: Promises._held,
     Install: Promises._remembered,
+    PutReply: Promises._acknowledged,
     StateRequest: Promises._remembered,
     StateReport: Promises._state_reported,
 }

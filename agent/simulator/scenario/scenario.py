@@ -279,7 +279,8 @@ class Reader(msgspec.Struct, frozen=True, kw_only=True):
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     """All that a simulation depends on. hosts: initial ones; others join by a fault. skews: of the hosts' clocks, in turn. older:
     hosts whose agents know no parameters of queries, so that they cannot decode any version but the first. finals_only: sinks
-    take no open windows, so that only readers want them. beside: one node serves all sinks."""
+    take no open windows, so that only readers want them. beside: one node serves all sinks. carriers: the hosts that have all
+    sinks, whose receivers are elsewhere (rule Moving); (): each sink is at a node of its own."""
 
     seed: int
     hosts: int
@@ -297,6 +298,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     older: tuple[int, ...] = ()
     finals_only: bool = False
     beside: bool = False
+    carriers: tuple[int, ...] = ()
 
     @property
     def is_coded(self) -> bool:

@@ -14,6 +14,7 @@ from elf.agent.simulator.world.sources import VirtualSource
 from elf.jobmaster.delivery.ledger import Ledger
 from elf.srt.messages.ids import JobId, NodeId, node_id
 from elf.srt.messages.messages import Contact, Message
+from elf.srt.messages.results import AlertPut, Put
 
 EPOCH_US = 1_700_000_000_000_000
 """Event time of virtual time 0: in November 2023."""
@@ -86,6 +87,12 @@ class Places:
         """The twins by their address."""
         self.sinks: dict[NodeId, dict[JobId, Ledger]] = {}
         self.observers: list[Observer] = []
+        self.put_observers: list[Callable[[Put, int], None]] = []
+        """Called with every window that a sink takes, and the time."""
+        self.taking: NodeId = b""
+        """The sink that takes a window, while observers are notified of it."""
+        self.take_alert: Callable[[NodeId, AlertPut, Actor | None], Message | None] = lambda *about: None
+        """Takes alerts for a sink, at that agent if the sink is one that moves, and answers."""
 
     def sink_at(self, number: int) -> NodeId:
         return list(self.sinks)[number]
@@ -107,6 +114,13 @@ class Places:
     def notify(self, what: str, who: Actor | None, about: Any) -> None:
         for observer in self.observers:
             observer(self.now_us, what, who, about)
+
+    def put_to(self, sink: NodeId, put: Put) -> None:
+        """The sink takes a window."""
+        self.taking = sink
+        self.notify("put", None, put)
+        for observer in self.put_observers:
+            observer(put, self.now_us)
 
     def after(self, delay_us: int, do: Callable[[], None]) -> None:
         self.at(self.now_us + delay_us, do)

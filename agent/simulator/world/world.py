@@ -16,6 +16,7 @@ from elf.agent.node.mesh_node import MeshNode, Outer
 from elf.agent.node.rivals import HEARSAY_S, Rival, is_above
 from elf.agent.simulator.signing import Believed, Signatures
 from elf.agent.simulator.world.admissions import Admissions, proof_of
+from elf.agent.simulator.world.carriers import Carriers
 from elf.agent.simulator.world.disk import Disk
 from elf.agent.simulator.world.network import Network, Weather
 from elf.agent.simulator.world.places import Actor, Places
@@ -35,7 +36,7 @@ from elf.srt.messages.effects import Effect, Notice, Read, Recall, Send, Write
 from elf.srt.messages.ids import JobId, NodeId, node_id
 from elf.srt.messages.messages import Contact, Item, Line, Message
 from elf.srt.messages.parameters import Parameters
-from elf.srt.messages.results import NO_ROWS, AlertPut, Put
+from elf.srt.messages.results import NO_ROWS, AlertPut
 from elf.srt.overlay.routing import warm_tables
 
 LIFE = ("node", b"")
@@ -73,18 +74,13 @@ class World(Places):
         self._lives: dict[NodeId, int] = {}  # the latest life of both processes
         self.admissions = Admissions(self, self.take, self._refused_for)
         self.sinks_away: set[NodeId] = set()
-        self.taking: NodeId = b""
-        """The sink that takes a window, while observers are notified of it."""
-        self.put_observers: list[Callable[[Put, int], None]] = []
-        """Called with every window that a sink takes, and the time."""
         self.node_observers: list[Callable[[Actor, MeshNode], None]] = []
         """Called with each node before it starts."""
         self.inspect: Callable[[Actor], None] | None = None
         self.delivered = 0
         self._sink_names: dict[str, NodeId] = {}
         self._sinks_at: dict[tuple[NodeId, str], NodeId] = {}  # its node and its name -> its id
-        self.take_alert: Callable[[NodeId, AlertPut], Message | None] = lambda sink, put: None
-        """Takes alerts for a sink, and answers."""
+        self.carriers = Carriers(self, self.carry)
         self._budget = Budget(MEMORY_BYTES)
         self._rows: dict[bytes, RowMaker] = {}  # by plan: `END` of two jobs has two
         self._push = self.calendar.add
@@ -177,6 +173,8 @@ class World(Places):
         if actor.source is not None:
             actor.source.restart()
         sources = ("access",) if actor.source else ()
+        moving = tuple(self.carriers.receivers)
+        carried = moving if actor.id in self.carriers.hosts else ()
         actor.node = MeshNode(
             contact,
             actor.name,
@@ -184,12 +182,15 @@ class World(Places):
             rng,
             sources,
             budget=self._budget,
-            sink_of=self._sink_names.get,
+            sink_of=None if moving else self._sink_names.get,
+            sinks=carried,
+            moving=carried,
             coded=self._coded,
             encoder=actor.disk.encoder,
             features=actor.features,
             **self._signing(actor),
         )
+        self.carriers.serve(actor, actor.node)
         for ready in self.node_observers:
             ready(actor, actor.node)
         return actor.node
@@ -273,10 +274,10 @@ class World(Places):
         assert actor.node is not None
         self._perform(actor, actor.node.put(item, self.clock(actor)))
 
-    def carry(self, actor: Actor, effects: Sequence[Effect]) -> None:
-        """Perform effects of a reader at this host."""
+    def carry(self, actor: Actor, effects: Sequence[Effect], owner: object = None) -> None:
+        """Perform effects of a reader, or of a sink, at this host."""
         assert actor.node is not None
-        self._perform(actor, actor.node.carry(effects, self.clock(actor)))
+        self._perform(actor, actor.node.carry(effects, self.clock(actor), owner))
 
     # Two processes with one key: as in `elf.agent.host.single_instance`.
 
@@ -353,7 +354,7 @@ class World(Places):
         if ledgers is None or sink in self.sinks_away:
             return
         if isinstance(message, AlertPut):
-            reply = self.take_alert(sink, message)
+            reply = self.take_alert(sink, message, None)
             if reply is not None:
                 where = self.admissions.where(to, source) if source in self.twinned else b""
                 self._transmit(to, source, reply, where)
@@ -363,11 +364,8 @@ class World(Places):
         if ledger is None:
             ledger = ledgers[job] = Ledger(job)
         effects = ledger.step(source, message, self.now_us)
-        self.taking = sink
         for put in ledger.take_accepted():
-            self.notify("put", None, put)
-            for observer in self.put_observers:
-                observer(put, self.now_us)
+            self.put_to(sink, put)
         for effect in effects:
             if type(effect) is Send:
                 where = self.admissions.where(to, effect.to) if effect.to in self.twinned else b""

@@ -98,7 +98,7 @@ def test_a_sink_that_moves_is_served_by_a_node_that_is_alive() -> None:
     announce(B, 1)
     sinks = JobSinks(taking.server, known, taking)
     sinks.look(["hook", "lake"], SPEC)
-    assert sinks.served == [Target("hook", A, moves=True), Target("lake", A)]
+    assert sinks.served == [Target("hook", A, moves=True, standby=B), Target("lake", A)]
     assert sinks.moving == (A,)
     dead.add(A)
     assert sinks.look(["hook", "lake"], SPEC)

@@ -6,7 +6,7 @@ import msgspec
 
 from elf.jobmaster.alerts.alert import Alert
 from elf.jobmaster.alerts.book import Book, Hit, JudgedWindow, Notification
-from elf.jobmaster.delivery.alert_outbox import ASK_US, CHUNK_BYTES, REPEAT_US, AlertOutbox
+from elf.jobmaster.delivery.alert_outbox import ASK_US, CHUNK_BYTES, REPEAT_US, SHARE_US, AlertOutbox
 from elf.srt.messages.effects import Effect, Notice, Send
 from elf.srt.messages.results import AlertPut, AlertReply
 
@@ -18,8 +18,9 @@ S = 1_000_000
 
 class Rig:
     def __init__(self, book: Book | None = None) -> None:
-        self.book, self.now, self.node = book or Book(), 100 * S, NODE
-        self.outbox = AlertOutbox(JOB, "hits", BALLOT, lambda name: self.node if name == "pager" else None)
+        self.book, self.now = book or Book(), 100 * S
+        self.nodes: tuple[bytes, ...] = (NODE,)
+        self.outbox = AlertOutbox(JOB, "hits", BALLOT, lambda name: self.nodes if name == "pager" else ())
         self.outbox.changed(self.book)
 
     def judge(self, *keys: str, text: str = "t") -> None:
@@ -97,22 +98,45 @@ def test_another_node_that_serves_the_sink_is_asked_anew_and_no_other_answer_cou
     rig.judge("/a")
     rig.tick()
     rig.answer(1)
-    rig.node = OTHER
+    rig.nodes = (OTHER,)
     rig.judge("/a", "/b")
     (asked,) = puts(rig.tick())
     assert (told(asked), asked.number) == ([], 1), "so far the node before has delivered"
     rig.answer(2, NODE)
     assert rig.tick() == []
-    rig.node = NODE  # before the other one has answered
+    rig.nodes = (NODE,)  # before the other one has answered
     rig.outbox.moved()
     (asked,) = puts(rig.tick())
     assert asked.number == 1
-    rig.node = OTHER
+    rig.nodes = (OTHER,)
     rig.outbox.moved()
     rig.tick()
     rig.answer(0, OTHER)
     (sent,) = puts(rig.tick())
     assert told(sent) == [(1, "firing"), (2, "firing")], "a node of before takes nothing over"
+
+
+def test_the_node_that_would_take_over_hears_of_the_cursor() -> None:
+    """Rule Moving: it records it as if it took over, and no answer of it counts for the one that delivers."""
+    rig = Rig()
+    rig.nodes = (NODE, OTHER)
+    rig.judge("/a", "/b")
+    rig.tick()
+    rig.answer(2)
+    assert rig.tick() == []
+    assert rig.tick(SHARE_US - 1) == []
+    (send,) = rig.tick(1)
+    assert isinstance(send, Send)
+    (shared,) = puts([send])
+    assert (send.to, shared.number, told(shared)) == (OTHER, 2, [])
+    assert rig.tick(2 * SHARE_US - 1) == []
+    assert len(puts(rig.tick(1))) == 1, "nothing was answered"
+    rig.answer(2, OTHER)
+    assert (rig.tick(3600 * S), rig.outbox.cursor("pager")) == ([], 2)
+    rig.judge("/b")
+    rig.tick()
+    rig.answer(3, OTHER)
+    assert rig.outbox.cursor("pager") == 2, "only the node that delivers says so"
 
 
 def test_an_alertmanager_hears_every_minute_of_what_fires() -> None:

@@ -55,6 +55,31 @@ def rough(seed: int) -> s.Scenario:
     return mesh(seed, faults, weather=weather, hosts=8)
 
 
+def carried(seed: int) -> s.Scenario:
+    """Sinks whose receivers are elsewhere, at three agents; these die and pause in turn, and the master does."""
+    rng = Random(seed)
+    carriers, trouble_us = tuple(rng.sample(range(6), 3)), 25 * SECOND
+
+    def spans(count: int, longest_us: int) -> list[tuple[int, int]]:
+        begins = [rng.randint(s.CALM_US, trouble_us - 3 * SECOND) for _ in range(count)]
+        return [(at, min(trouble_us, at + rng.randint(SECOND, longest_us))) for at in begins]
+
+    faults: list[s.AnyFault] = []
+    for at, until in spans(6, 6 * SECOND):
+        faults.append(s.Crash(at_us=at, until_us=until, target="host", host=rng.choice(carriers)))
+    for at, until in spans(2, 5 * SECOND):
+        faults.append(s.Pause(at_us=at, until_us=until, host=rng.choice(carriers)))
+    for at, until in spans(1, 4 * SECOND):
+        faults.append(s.Crash(at_us=at, until_us=until, target="master"))
+    weather = rng.choice((Weather(), Weather(delay_us=1_000, jitter_us=30_000, loss=0.05, duplicate=0.05)))
+    about = {"finals_only": True, "sinks": 2, "carriers": carriers, "trouble_us": trouble_us}
+    plain = mesh(seed, faults, weather=weather, **about)
+    hold_us_max = rng.choice((SECOND, 4 * SECOND))
+    return msgspec.structs.replace(
+        plain, parameters=msgspec.structs.replace(plain.parameters, hold_us_max=hold_us_max)
+    )
+
+
 def visited(seed: int) -> s.Scenario:
     """Sinks take final windows only; readers come and go throughout, and the last one goes."""
     rng = Random(seed)

@@ -19,6 +19,7 @@ from elf.agent.node.worker.reading_places import ReadingPlaces
 from elf.agent.simulator.scenario.scenario import Scenario
 from elf.agent.simulator.world.sources import VirtualSource
 from elf.cbt import other
+from elf.jobmaster.delivery import alert_outbox
 from elf.jobmaster.delivery.ledger import Ledger
 from elf.jobmaster.delivery.outbox import Outbox
 from elf.jobmaster.delivery.watchers import Watchers
@@ -49,7 +50,7 @@ from elf.srt.messages.messages import (
 )
 from elf.srt.tree.place import Place
 from elf.srt.tree.reduce import Reducer
-from tests.rigs.canaries import jobs, meshes
+from tests.rigs.canaries import carried, jobs, meshes
 from tests.rigs.canaries.breaks import (
     always,
     announce_first,
@@ -363,10 +364,28 @@ CANARIES = (
         *(meshes.deaf, range(1, 2)),
     ),
     Canary(
-        "Sinks: a new master logs a new FINAL where the ledger differs",
-        "windows that are final in the log are not published again",
-        *(Publication, "ledger_differs", always(False)),
+        "Sinks: a sink gets the windows of the log that its ledger lacks",
+        "it gets those that are published from then on",
+        *(Outbox, "lacks", nothing),
         *(meshes.sinks, range(1, 2)),
+    ),
+    Canary(
+        "Moving: the next agent records what the one before has delivered",
+        "it records nothing",
+        *(Ledger, "_take_over", carried.unrecorded),
+        *(meshes.carried, range(8, 9)),
+    ),
+    Canary(
+        "Moving: a master knows what was delivered when a sink moves",
+        "it forgets that",
+        *(Outbox, "_served", staticmethod(carried.forgotten)),
+        *(meshes.carried, range(6, 7)),
+    ),
+    Canary(
+        "Moving: changes of alerts go on after the last one delivered",
+        "they go on after the last one that this agent knows",
+        *(alert_outbox, "_Sink", carried.from_its_own_cursor),
+        *(carried.alerted, range(3, 4)),
     ),
     Canary(
         "Alone: a sink gets its windows whatever another one of its node takes",
