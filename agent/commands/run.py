@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -21,7 +22,7 @@ from elf.agent.commands.arguments import (
 from elf.agent.commands.process import standard_input
 from elf.agent.commands.process.signals import stop_on_signals
 from elf.agent.commands.process.streams import notices, say
-from elf.agent.commands.run_line import Arguments
+from elf.agent.commands.run_line import Arguments, Output
 from elf.agent.config import units
 from elf.agent.host.allocator import KEEP_FROM, keep_freed_memory
 from elf.agent.run.engine import EMIT_US, Progress, RunOptions, Summary
@@ -32,9 +33,18 @@ from elf.jobmaster.windows.result import HeadedSink, PaneState, Sink, Window
 from elf.sinks.console.cells import show_in
 from elf.sinks.console.terminal import new_console
 
+ALL = "all"
+"""The report of all panels."""
+
 
 def run_command(arguments: Arguments) -> int:
     """Run and print. Returns the exit code. Raises `ElfError`, `StreamClosed`."""
+    if arguments.report == ALL:
+        return _run_page(arguments)
+    if arguments.output not in (None, *Output):
+        raise UsageError(
+            f"--output: expected {', '.join(Output)}, or html:FILE with --report all; found {arguments.output!r}"
+        )
     options = _options(arguments, time.time_ns() // 1_000)
     is_stream = options.files == ("-",) and not _is_file(0)
     is_live = is_stream or arguments.follow
@@ -76,6 +86,43 @@ def run_command(arguments: Arguments) -> int:
             say(f"{count(summary.open, 'window')} not final yet, and left out; --open shows such windows")
     if summary.lost:
         say("the result lacks lines: no window is final")
+    return stop.exit_code or _exit_code(summary, options)
+
+
+def _run_page(arguments: Arguments) -> int:
+    """All panels. Returns the exit code. Raises `ElfError`, `StreamClosed`."""
+    from elf.agent.commands.run_page import run_page
+
+    given = {
+        "--follow": arguments.follow,
+        "--sink": arguments.sink,
+        "--param": arguments.param,
+        "--meta": arguments.meta,
+    }
+    if unfit := [flag for flag, value in given.items() if value]:
+        raise UsageError(f"{unfit[0]}: --report all prints tables, or a page with --output html:FILE")
+    options = _options(arguments, time.time_ns() // 1_000)
+    bar = ProgressBar(time.monotonic)
+    zone = checked_timezone(arguments.display_timezone, "--display-timezone")
+    show_in(zone)
+    output = arguments.output or ("table" if sys.stdout.isatty() else "json")
+    with stop_on_signals() as stop:
+        try:
+            summary = run_page(
+                options,
+                output,
+                zone,
+                on_progress=None if arguments.quiet else _shower(bar),
+                notices=_notices(arguments.quiet, bar),
+                on_lost=_notices(False, bar),
+                stop=stop.event,
+            )
+        finally:
+            bar.clear()
+    if not arguments.quiet:
+        _conclude(summary, options, arguments.verbose)
+    if summary.lost:
+        say("the result lacks lines")
     return stop.exit_code or _exit_code(summary, options)
 
 

@@ -57,7 +57,7 @@ class Arguments(NamedTuple):
     report: Annotated[
         str | None,
         Option(
-            "A usual question instead of QUERY: traffic, paths, errors, clients, latency.",
+            "A usual question instead of QUERY: traffic, paths, errors, clients, latency; or all of a log.",
             ("--report",),
             "NAME",
         ),
@@ -67,8 +67,13 @@ class Arguments(NamedTuple):
         Option("The value of a parameter :NAME of QUERY, repeatable.", ("--param",), "NAME=VALUE"),
     ] = ()
     output: Annotated[
-        Output | None,
-        Option("The result's form.", ("--output",), shown_default="table on a terminal, json in a pipe"),
+        str | None,
+        Option(
+            "The result's form: table, json, csv; html:FILE is a page of --report all.",
+            ("--output",),
+            "FORM",
+            "table on a terminal, json in a pipe",
+        ),
     ] = None
     sink: Annotated[
         tuple[str, ...],

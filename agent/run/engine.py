@@ -125,8 +125,10 @@ class OneShot:
     is_done = False
     """Whether no further line can change the result."""
 
-    def __init__(self, options: RunOptions, plan: Plan, formats: FormatChoice) -> None:
-        self.budget = Budget(options.memory_max, None, resident_bytes)
+    def __init__(
+        self, options: RunOptions, plan: Plan, formats: FormatChoice, budget: Budget | None = None
+    ) -> None:
+        self.budget = budget or Budget(options.memory_max, None, resident_bytes)
         self.panes = Panes(plan, self.budget)
         self.worker = Worker(plan)
         self.publisher = Publisher(options.job, plan, self.budget)

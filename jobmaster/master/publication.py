@@ -241,8 +241,8 @@ class Publication:
         takes: Callable[[WindowKey], bool] = lambda key: True,
     ) -> tuple[list[Put], list[WindowKey]]:
         """A durable sink reported its ledger: windows that differ there are logged and published again. Returns withdrawals of
-        those that are no results, and the windows of which it lacks the last revision. takes: whether a window is for that sink. is_late: the
-        sink was added after this master began, and lacks what was published before."""
+        those that are no results, and the windows of which it lacks the last revision. takes: whether a window is for that sink.
+        is_late: the sink was added after this master began, and lacks what was published before."""
         ledger = {key: (revision, digest) for key, revision, digest in entries}
         results = {key: held for key, held in ledger.items() if held[1] != NO_ROWS}
         for key in self.earlier.report(results):

@@ -47,6 +47,10 @@ def percent(value: float) -> str:
     return f"{value:.3g} %"
 
 
+def seconds(value: float) -> str:
+    return f"{value * 1000:.3g} ms" if value < 1 else f"{value:.3g} s"
+
+
 def _scaled(value: float, base: int, units: Sequence[str]) -> str:
     power = 0
     while abs(value) >= base and power < len(units) - 1:
@@ -72,14 +76,22 @@ def ticks(highest: float, show: Format = compact, count: int = 4) -> list[float]
 
 
 def over_time(
-    times: Sequence[int], step_us: int, series: Sequence[Series], show: Format, *, lines: bool = False
+    times: Sequence[int],
+    step_us: int,
+    series: Sequence[Series],
+    show: Format,
+    partial: Sequence[int] = (),
+    *,
+    lines: bool = False,
 ) -> str:
     """Columns (stacked where there are several series) or lines over time. `times`: ascending microseconds, `step_us` apart.
 
-    Times without a value stay empty. Days of the zone shown are equally wide, though some have 23 or 25 hours.
+    Times without a value stay empty; the steps that begin at the times `partial` are pale.
+    Days of the zone shown are equally wide, though some have 23 or 25 hours.
     """
     if step_us == _DAY_US:
         times = [local(at) // _DAY_US * _DAY_US for at in times]
+        partial = [local(at) // _DAY_US * _DAY_US for at in partial]
     first = max(times[0], times[-1] - (COLUMNS_MAX - 1) * step_us)
     count = (times[-1] - first) // step_us + 1
     slots = {at: (at - first) // step_us for at in times if at >= first}
@@ -89,7 +101,7 @@ def over_time(
     wide = (WIDTH - LEFT - RIGHT) / count
     tall = (HEIGHT - TOP - BOTTOM) / scale[-1]
     body = _y_axis(scale, tall, show) + _x_axis(first, step_us, count, wide)
-    plot = Plot(times, slots, wide, tall, show, step_us)
+    plot = Plot(times, slots, wide, tall, show, step_us, partial)
     return _svg(HEIGHT, body + (_lines if lines else _columns)(plot, series), series)
 
 
@@ -102,9 +114,11 @@ class Plot(msgspec.Struct, frozen=True):
     tall: float
     show: Format
     step_us: int
+    partial: Sequence[int]
 
     def hint(self, at: int, series: Series, value: float) -> str:
-        return f"{_when(at, self.step_us)}  {series.name}: {self.show(value)}"
+        part = ", a part of the time" if at in self.partial else ""
+        return f"{_when(at, self.step_us)}  {series.name}: {self.show(value)}{part}"
 
 
 def _columns(plot: Plot, series: Sequence[Series]) -> str:
@@ -120,7 +134,8 @@ def _columns(plot: Plot, series: Sequence[Series]) -> str:
             if value:
                 y -= value * tall
                 hint = plot.hint(at, each, value)
-                parts.append(_rect(x, y, thick, value * tall, each.style, hint))
+                style = f"{each.style} partial" if at in plot.partial else each.style
+                parts.append(_rect(x, y, thick, value * tall, style, hint))
     return "".join(parts)
 
 

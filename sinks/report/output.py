@@ -76,7 +76,19 @@ def _write_table(section: Section, stdout: BinaryIO, *, titled: bool) -> None:
 def write_html(target: str, subtitle: str, sections: Iterable[Section], notes: list[str]) -> None:
     """Write one HTML file, whole or not at all. `notes` may grow while the sections are made. Raises UsageError if it fails."""
     held = [_held(section) for section in sections]
-    text = page("Web traffic report", subtitle, _cards(held), held, notes)
+    write_page(target, "Web traffic report", subtitle, _cards(held), held, notes)
+
+
+def write_page(
+    target: str,
+    title: str,
+    subtitle: str,
+    cards: Sequence[tuple[str, str]],
+    sections: Sequence[Section],
+    notes: Sequence[str],
+) -> None:
+    """Write one HTML file, whole or not at all. Raises UsageError if it fails."""
+    text = page(title, subtitle, cards, sections, notes)
     path = Path(target)
     try:
         fd, unfinished = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.")

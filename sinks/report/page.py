@@ -35,15 +35,23 @@ svg .day{font-weight:600}.grid{stroke:var(--rule)}
 .s1{fill:var(--c1);background:var(--c1)}.s2{fill:var(--c2);background:var(--c2)}.s3{fill:var(--c3);background:var(--c3)}
 .s4{fill:var(--c4);background:var(--c4)}.s5{fill:var(--c5);background:var(--c5)}
 .other{fill:var(--other);background:var(--other)}
-.line{fill:none;stroke-width:2;stroke-linejoin:round}g.s4 .line{stroke:var(--c4)}g.s5 .line{stroke:var(--c5)}
-rect:hover,circle:hover{opacity:.75}
+.line{fill:none;stroke-width:2;stroke-linejoin:round}g.s2 .line{stroke:var(--c2)}
+g.s4 .line{stroke:var(--c4)}g.s5 .line{stroke:var(--c5)}
+rect:hover,circle:hover{opacity:.75}.partial{opacity:.4}
 .legend{display:flex;gap:16px;flex-wrap:wrap;margin-bottom:8px;color:var(--soft);font-size:13px}
 .legend i{display:inline-block;width:10px;height:10px;border-radius:2px;margin-right:6px}
 details{margin-top:12px}summary{cursor:pointer;color:var(--soft);font-size:13px}
 .scroll{overflow-x:auto}table{border-collapse:collapse;font-size:13px;margin-top:8px;font-variant-numeric:tabular-nums}
 th,td{padding:4px 14px 4px 0;text-align:left;border-bottom:1px solid var(--rule);max-width:560px}
-td:not(.r){overflow-wrap:break-word;min-width:7ch}th,.r{white-space:nowrap}
+td:not(.r){overflow-wrap:break-word;min-width:7ch}th,.r,.t{white-space:nowrap}
 th{color:var(--soft);font-weight:600}.r{text-align:right}.note{color:var(--soft);font-size:13px;margin:8px 0 0}
+@media(max-width:640px){main{padding:20px 12px 40px}h1{font-size:22px}section{padding:14px}.card b{font-size:17px}
+svg{min-width:660px}svg text,svg .label,svg .value{font-size:16px}.drawing{overflow-x:auto}}
+@media print{:root{color-scheme:light;--bg:#fff;--card:#fff;--ink:#000;--soft:#444;--rule:#ccc;--main:#2f6fde;
+--c1:#98a2b3;--c2:#2a9d74;--c3:#4b8ff0;--c4:#e5a50a;--c5:#d6453d;--other:#9a6fd0}
+*{print-color-adjust:exact;-webkit-print-color-adjust:exact}main{max-width:none;padding:0}
+section,.card,tr{break-inside:avoid}h2{break-after:avoid}.scroll,.drawing{overflow:visible}svg{min-width:0}
+table{font-size:11px;width:100%}th,.r{white-space:normal}td{overflow-wrap:anywhere}summary{display:none}}
 """
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
@@ -88,14 +96,31 @@ def _section(section: Section) -> str:
     drawing = _CHARTS[section.chart](section) if section.chart and section.rows else ""
     table = _table(section)
     if drawing:
+        drawing = f'<div class="drawing">{drawing}</div>'
         table = f"<details><summary>The figures</summary>{table}</details>"
-    note = f'<p class="note">{escape(section.note)}</p>' if section.note else ""
+    notes = [section.note, _partial(section)]
+    note = "".join(f'<p class="note">{escape(text)}</p>' for text in notes if text)
     return f"<section><h2>{escape(section.title)}</h2>{drawing}{table}{note}</section>\n"
+
+
+def _partial(section: Section) -> str:
+    if not section.partial:
+        return ""
+    show = display("timestamp")
+    steps = " and ".join(show(at) for at in section.partial)
+    return f"Incomplete, since the log begins or ends there: {steps}."
+
+
+_CLASS_OF = {"timestamp": ' class="t"'}
+"""Of cells that are neither numbers nor text."""
 
 
 def _table(section: Section) -> str:
     shows = [display(column.type) for column in section.columns]
-    right = [' class="r"' if is_right(column.type) else "" for column in section.columns]
+    right = [
+        _CLASS_OF.get(column.type, ' class="r"' if is_right(column.type) else "")
+        for column in section.columns
+    ]
     head = "".join(f"<th{r}>{escape(c.name)}</th>" for r, c in zip(right, section.columns, strict=True))
     held = list(section.rows)
     rows = "".join(
@@ -113,7 +138,7 @@ def _columns(section: Section) -> str:
     show = charts.size if name == "bytes" else charts.compact
     values = [None if row[1] is None else float(row[1]) for row in section.rows]
     series = [Series(name, "main", values)]
-    return charts.over_time([row[0] for row in section.rows], section.step_us, series, show)
+    return charts.over_time([row[0] for row in section.rows], section.step_us, series, show, section.partial)
 
 
 def _stacked(section: Section) -> str:
@@ -124,14 +149,25 @@ def _stacked(section: Section) -> str:
         Series(name, "other" if name == "other" else f"s{name[0]}", [found.get((at, name)) for at in times])
         for name in classes
     ]
-    return charts.over_time(times, section.step_us, series, charts.compact)
+    return charts.over_time(times, section.step_us, series, charts.compact, section.partial)
 
 
 def _lines(section: Section) -> str:
     times = [row[0] for row in section.rows]
     client = Series("4xx, client errors", "s4", [float(row[4]) for row in section.rows])
     server = Series("5xx, server errors", "s5", [float(row[5]) for row in section.rows])
-    return charts.over_time(times, section.step_us, [client, server], charts.percent, lines=True)
+    return charts.over_time(
+        times, section.step_us, [client, server], charts.percent, section.partial, lines=True
+    )
+
+
+def _quantiles(section: Section) -> str:
+    times = [row[0] for row in section.rows]
+    series = [
+        Series(name, style, [None if row[at] is None else float(row[at]) for row in section.rows])
+        for at, (name, style) in enumerate((("p50", "s2"), ("p95", "s4"), ("p99", "s5")), 1)
+    ]
+    return charts.over_time(times, section.step_us, series, charts.seconds, section.partial, lines=True)
 
 
 def _bars(section: Section) -> str:
@@ -139,4 +175,4 @@ def _bars(section: Section) -> str:
     return charts.bars(rows, "main", lambda value: f"{value:,.0f}")
 
 
-_CHARTS = {"columns": _columns, "stacked": _stacked, "lines": _lines, "bars": _bars}
+_CHARTS = {"columns": _columns, "stacked": _stacked, "lines": _lines, "quantiles": _quantiles, "bars": _bars}

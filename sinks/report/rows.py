@@ -18,7 +18,8 @@ _ATOMS = ("boolean", "tinyint", "smallint", "int", "bigint", "float", "double", 
 
 
 class Section(msgspec.Struct, frozen=True):
-    """A titled table of a report: rows as in `Window`, to be read once. `chart`: "", "columns", "stacked", "lines" or "bars"."""
+    """A titled table of a report: rows as in `Window`, to be read once. `chart`: "", "columns", "stacked", "lines", "quantiles"
+    or "bars". partial: the times of steps of which there are lines of a part only."""
 
     name: str
     title: str
@@ -27,6 +28,7 @@ class Section(msgspec.Struct, frozen=True):
     chart: str = ""
     note: str = ""
     step_us: int = HOUR_US
+    partial: tuple[int, ...] = ()
 
 
 Rows = tuple[tuple[ColumnInfo, ...], Iterable[tuple[Any, ...]]]

@@ -63,7 +63,7 @@ def test_usual_lines_do_not_need_typer() -> None:
         ["--meta=1"],
         ["--sink="],
         ["--colour"],
-        ["--output", "xml"],
+        ["--color", "xml"],
         ["--since", "-1h"],
         [""],
     ],
