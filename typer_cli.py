@@ -300,6 +300,13 @@ def report(
         ),
     ] = None,
     display_timezone: Annotated[str, RUN["display_timezone"]] = "UTC",
+    since: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Only windows that begin then or later: ISO 8601, or 7d."),
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Only windows that begin before then.")
+    ] = None,
 ) -> None:
     """Report on a lake, in Spark unless it is small.
 
@@ -307,7 +314,7 @@ def report(
     """
     from elf.agent.commands.lake.report import report_command
 
-    report_command(lake, sql, param or (), every, master, output, display_timezone)
+    report_command(lake, sql, param or (), every, master, output, display_timezone, since, until)
 
 
 @app.command()

@@ -12,6 +12,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
@@ -21,7 +22,7 @@ from elf.jobmaster.plan.spark_sql import identifier
 from elf.jobmaster.values.zones import DAY_US
 from elf.sinks.lake import layout
 from elf.sinks.lake.every import Every, local_sql, utc_sql
-from elf.sinks.lake.stored import Stored, days_span
+from elf.sinks.lake.stored import EPOCH_DAY, Stored, days_span
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -150,7 +151,12 @@ def panes(spark: SparkSession, stored: Stored) -> DataFrame:
     frame = frame.selectExpr(*names, "date AS _date", *keys, *states, "_metadata.file_name AS `#file`")
     if _overlap(frame.inputFiles()):
         frame = _highest(frame, stored)
-    return frame.where("_status <> 'withdrawn'").drop("#file")
+    frame = frame.where("_status <> 'withdrawn'").drop("#file")
+    for bound, at in zip((">=", "<"), stored.bounds, strict=True):
+        if at is not None:
+            day = date.fromordinal(EPOCH_DAY + at // DAY_US)
+            frame = frame.where(f"unix_micros(_pane_start) {bound} {at} AND _date {bound[0]}= DATE '{day}'")
+    return frame
 
 
 def unmerged_sql(column: dict[str, str]) -> str:

@@ -16,7 +16,8 @@ EPOCH_DAY = date(1970, 1, 1).toordinal()
 
 class Stored(msgspec.Struct, frozen=True):
     """One version of a job in the lake. columns: [{name, type, role, stored}]. recipe, plan: from the metadata of its files.
-    span: the days of its folders."""
+    span: the days of its folders. bounds: only the panes that begin in [since, until) are asked for, in microseconds; None for
+    no bound."""
 
     job: str
     version: str
@@ -26,6 +27,7 @@ class Stored(msgspec.Struct, frozen=True):
     recipe: dict[str, Any]
     span: Span = (0, 0)
     plan: str = ""
+    bounds: tuple[int | None, int | None] = (None, None)
 
     @property
     def keys(self) -> list[dict[str, str]]:

@@ -17,7 +17,7 @@ from elf.sinks.lake.every import Every
 from elf.sinks.lake.stored import Stored
 from elf.sinks.report import builtin, local_read
 from elf.sinks.report.rows import Rows
-from elf.sinks.report.run import Run
+from elf.sinks.report.run import NO_BOUNDS, Bounds, Run
 
 SMALL_BYTES = 16 << 20
 """Lakes up to this size are merged without Spark. An estimate: 2.2 MB of 240,000 rows took 5.5 s of a processor, 2 s of them the
@@ -42,10 +42,16 @@ class LocalRun(Run):
     """A report without a session. Its answers are those of `Run`."""
 
     def __init__(
-        self, folder: Path, lake: str, every: Every | None, zone: str, say: Callable[[str], None]
+        self,
+        folder: Path,
+        lake: str,
+        every: Every | None,
+        zone: str,
+        say: Callable[[str], None],
+        bounds: Bounds = NO_BOUNDS,
     ) -> None:
         self._folder = folder
-        super().__init__(None, lake, every, zone, say)  # type: ignore[arg-type]
+        super().__init__(None, lake, every, zone, say, bounds)  # type: ignore[arg-type]
 
     def _find(self) -> list[Stored]:
         return local_read.stored_jobs(self._folder)

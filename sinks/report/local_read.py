@@ -117,6 +117,8 @@ def _valid_rows(stored: Stored, columns: Sequence[str]) -> Iterator[Any]:
                     at = pc.fill_null(table.column("_pane_start").cast(pa.int64()), 0)
                     mask = pc.is_in(at, value_set=pa.array(starts, pa.int64()))
                     mask = pc.and_(mask, pc.not_equal(table.column("_status"), "withdrawn"))
+                    for compare, bound in zip((pc.greater_equal, pc.less), stored.bounds, strict=True):
+                        mask = pc.and_(mask, compare(at, bound)) if bound is not None else mask
                     yield table.filter(mask)
 
 

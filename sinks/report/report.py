@@ -11,7 +11,7 @@ from typing import IO, BinaryIO
 from elf.sinks.lake import spark_read
 from elf.sinks.lake.every import Every, interval_us
 from elf.sinks.report.output import html_file, write, write_html
-from elf.sinks.report.run import Run, one_line_errors
+from elf.sinks.report.run import NO_BOUNDS, Bounds, Run, one_line_errors
 
 
 def report(
@@ -23,6 +23,7 @@ def report(
     master: str | None = None,
     output: str = "table",
     timezone: str = "UTC",
+    bounds: Bounds = NO_BOUNDS,
     stdout: BinaryIO | None = None,
     notices: IO[str] | None = None,
 ) -> None:
@@ -30,7 +31,7 @@ def report(
 
     sql: the user's own, over one view per job; params: the values of its parameters (`:name`). every: a length such as "1h": each
     job's result in windows of that length. timezone: whose days windows of days are, and of the functions of `sql` that have days
-    and hours.
+    and hours. bounds: only the stored windows that begin in [since, until), in microseconds.
     Without both: the built-in reports. `notices` (stderr) gets a line for each report that is left out.
     Spark is used for `sql`, with `master`, and for lakes that are not small folders of this machine (`local.SMALL_BYTES`).
     Raises UsageError (a wrong argument, an empty lake, an unknown job, a column that cannot be merged, no job that --every
@@ -39,7 +40,7 @@ def report(
     longer = Every(interval_us(every), timezone) if every is not None else None
     target = html_file(output)
     folder = spark_read.local_folder(lake)  # a lake that is not there is refused before anything starts
-    with _run(lake, folder, longer, timezone, sql, master, notices or sys.stderr) as run:
+    with _run(lake, folder, longer, timezone, sql, master, bounds, notices or sys.stderr) as run:
         if sql is not None:
             sections = iter([run.of_sql(sql, params or {})])
         elif every is not None and target is None:
@@ -60,6 +61,7 @@ def _run(
     zone: str,
     sql: str | None,
     master: str | None,
+    bounds: Bounds,
     said: IO[str],
 ) -> Iterator[Run]:
     def say(text: str) -> None:
@@ -72,12 +74,12 @@ def _run(
         if sql is not None:
             refuse_typos(sql, local_read.stored_jobs(folder))
         elif local.is_small(folder):
-            yield local.LocalRun(folder, lake, every, zone, say)
+            yield local.LocalRun(folder, lake, every, zone, say, bounds)
             return
     from elf.sinks.report.spark import session
 
     spark = session(master, "elf report")
     with one_line_errors():
-        run = Run(spark, lake, every, zone, say)
+        run = Run(spark, lake, every, zone, say, bounds)
         spark.conf.set("spark.sql.session.timeZone", zone if sql is not None else "UTC")
         yield run

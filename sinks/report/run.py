@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from elf.errors import ElfError, UsageError
 from elf.jobmaster.plan.parameters import own_value
 from elf.jobmaster.plan.spark_sql import identifier
@@ -19,6 +21,9 @@ from elf.sinks.lake.every import Every
 from elf.sinks.lake.stored import Stored
 from elf.sinks.report import builtin
 from elf.sinks.report.rows import Rows, Section, rows_of
+
+Bounds = tuple[int | None, int | None]
+NO_BOUNDS: Bounds = (None, None)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -39,20 +44,37 @@ def one_line_errors() -> Iterator[None]:
 
 
 class Run:
-    """One report: the session, the stored jobs, and the notices. zone: of days. `say` prints one line."""
+    """One report: the session, the stored jobs, and the notices. zone: of days. `say` prints one line. bounds: see `Stored`."""
 
     def __init__(
-        self, spark: SparkSession, lake: str, every: Every | None, zone: str, say: Callable[[str], None]
+        self,
+        spark: SparkSession,
+        lake: str,
+        every: Every | None,
+        zone: str,
+        say: Callable[[str], None],
+        bounds: Bounds = NO_BOUNDS,
     ) -> None:
         self.spark, self.lake, self.every, self.zone, self._say = spark, lake, every, zone, say
-        self.stored = self._find()
         self.notes: list[str] = []
+        self.stored = self._within(self._find(), bounds)
         self._panes: dict[tuple[str, str], DataFrame] = {}
         self._misfits: dict[str, str] = {}
         self._counted: dict[tuple[str, str], tuple[Any, ...]] = {}
 
     def _find(self) -> list[Stored]:
         return spark_read.stored_jobs(self.spark, self.lake)
+
+    def _within(self, found: list[Stored], bounds: Bounds) -> list[Stored]:
+        """The versions with these bounds. Raises UsageError if none has windows that could be bounded."""
+        if bounds == NO_BOUNDS:
+            return found
+        timed = [replace(stored, bounds=bounds) for stored in found if stored.pane_us is not None]
+        for job in sorted({stored.job for stored in found if stored.pane_us is None}):
+            self.note(f"job {job} left out: its query has no windows, so it cannot be cut to a time")
+        if not timed:
+            raise UsageError(f"--since and --until: no job of {self.lake} has windows")
+        return timed
 
     def note(self, text: str) -> None:
         """Print a notice, and keep it for the HTML."""
@@ -122,6 +144,8 @@ class Run:
             ColumnInfo("incomplete", "bigint"),
         )
         rows = [(s.job, s.version, *self._counters(s)) for s in self.stored if self._counters(s)[0]]
+        if not rows and self.stored[0].bounds != NO_BOUNDS:
+            self.note("no window of the lake begins in that time")
         return Section("lake", "What is stored", columns, rows)
 
     def _counters(self, stored: Stored) -> tuple[Any, ...]:

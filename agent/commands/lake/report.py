@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Sequence
 
-from elf.agent.commands.arguments import checked_timezone, values_of
+from elf.agent.commands.arguments import bounds_of, checked_timezone, values_of
 from elf.errors import UsageError
 from elf.sinks.console.cells import show_in
 
@@ -18,6 +19,8 @@ def report_command(
     master: str | None,
     output: str | None,
     display_timezone: str,
+    since: str | None = None,
+    until: str | None = None,
 ) -> None:
     """Write the report to stdout, or to a file of HTML. Raises `ElfError`."""
     from elf.sinks.report.report import report
@@ -26,5 +29,15 @@ def report_command(
     if params and sql is None:
         raise UsageError("--param: only a query of --sql has parameters")
     zone = checked_timezone(display_timezone, "--display-timezone")
+    bounds = bounds_of(since, until, time.time_ns() // 1_000, zone)
     show_in(zone)
-    report(lake, sql=sql, params=values_of(params), every=every, master=master, output=form, timezone=zone)
+    report(
+        lake,
+        sql=sql,
+        params=values_of(params),
+        every=every,
+        master=master,
+        output=form,
+        timezone=zone,
+        bounds=bounds,
+    )
