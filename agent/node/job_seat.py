@@ -86,7 +86,7 @@ class JobSeat:
         works: bool,
         is_able: Callable[[JobSpec], bool],
         budget: Budget,
-        sink_of: SinkOf,
+        sink_of: SinkOf | None,
         taking: Taking,
         has_credit: Callable[[NodeId], bool],
         stores_states: bool = False,
@@ -112,7 +112,7 @@ class JobSeat:
         self._life, self._instance, self._is_able = life, instance, is_able
         self._rng, self._has_credit = rng, has_credit
         self._parameters, self._stores_states = parameters, stores_states
-        self.sinks = JobSinks(sink_of, directory, taking)
+        self.sinks = JobSinks(spec.id, directory, sink_of, taking)
         # As master, with a log that lost to another one, which lacks what this one published.
         self._served_on = False
         self.master: Master | None = None

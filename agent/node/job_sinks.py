@@ -9,7 +9,7 @@ from elf.jobmaster.directory.directory import Directory
 from elf.jobmaster.directory.job_spec import AgentAdvert, JobSpec, decode_agent
 from elf.jobmaster.master.master import Master
 from elf.srt.messages.effects import Effect
-from elf.srt.messages.ids import NodeId
+from elf.srt.messages.ids import JobId, NodeId, closeness, job_id
 from elf.srt.messages.messages import Micros
 from elf.srt.messages.patterns import is_named
 
@@ -28,17 +28,17 @@ IsDead = Callable[[NodeId, AgentAdvert], bool]
 
 
 def servers_of(
-    name: str, adverts: Iterable[tuple[NodeId, AgentAdvert]], is_dead: IsDead
+    name: str, job: JobId, adverts: Iterable[tuple[NodeId, AgentAdvert]], is_dead: IsDead
 ) -> tuple[NodeId, ...]:
-    """The node that serves the sink: of those that have it and have not left, the one with the lowest id; () for none. Where
-    each of them may deliver in another's place, one that is alive, and after it the one that would take over. O(agents)."""
-    having = sorted(
-        (node, advert) for node, advert in adverts if name in advert.sinks and not advert.until_us
-    )
-    if not all(name in advert.moving for _, advert in having):
-        return tuple(node for node, _ in having[:1])
-    alive = [node for node, advert in having if not is_dead(node, advert)]
-    return tuple(alive[:TAKES_OVER] or [node for node, _ in having[:1]])
+    """The node that serves the job's sink, of those that have it and have not left; () for none. Where each of them may deliver
+    in another's place, the closest to the job that is alive, which is often its master, and after it the one that would take
+    over. Else the one with the lowest id, where the sink's folder is. O(agents)."""
+    having = {node: advert for node, advert in adverts if name in advert.sinks and not advert.until_us}
+    if not all(name in advert.moving for advert in having.values()):
+        return tuple(sorted(having)[:1])
+    nodes = sorted(having, key=lambda node: closeness(job, node))
+    alive = [node for node in nodes if not is_dead(node, having[node])]
+    return tuple(alive[:TAKES_OVER] or nodes[:1])
 
 
 class Taking:
@@ -50,16 +50,13 @@ class Taking:
         self._adverts: dict[NodeId, AgentAdvert] = {}
         self._names: list[str] = []
 
-    def servers(self, name: str) -> tuple[NodeId, ...]:
+    def servers(self, name: str, job: JobId) -> tuple[NodeId, ...]:
         """See `servers_of`."""
         self._read()
-        return servers_of(name, self._adverts.items(), self._is_dead)
-
-    def server(self, name: str) -> NodeId | None:
-        return next(iter(self.servers(name)), None)
+        return servers_of(name, job, self._adverts.items(), self._is_dead)
 
     def of(self, job: str) -> list[Target]:
-        """One for each name of a sink, by name. O(sinks with patterns x agents)."""
+        """For the job of that name, one for each name of a sink, by name. O(sinks with patterns x agents)."""
         self._read()
         targets = [self._target(name, job) for name in self._names]
         return [target for target in targets if target is not None][:TAKERS_MAX]
@@ -77,28 +74,32 @@ class Taking:
             for node, advert in self._adverts.items()
             if any(each == name and is_named(job, patterns) for each, patterns in advert.takes)
         ]
-        nodes = servers_of(name, taking, self._is_dead)
+        nodes = servers_of(name, job_id(job), taking, self._is_dead)
         if not nodes:
             return None
         return _target(name, nodes, self._adverts[nodes[0]])._replace(takes_all=True)
 
 
 class JobSinks:
-    """The sinks of which the job's master knows. One node may serve several."""
+    """The sinks of which the job's master knows. One node may serve several. sink_of: instead of what the directory says."""
 
-    __slots__ = ("_directory", "_sink_of", "_taking", "moving", "served")
+    __slots__ = ("_directory", "_job", "_sink_of", "_taking", "moving", "served")
 
-    def __init__(self, sink_of: SinkOf, directory: Directory, taking: Taking | None = None) -> None:
-        self._sink_of, self._directory, self._taking = sink_of, directory, taking or Taking(directory)
+    def __init__(
+        self, job: JobId, directory: Directory, sink_of: SinkOf | None = None, taking: Taking | None = None
+    ) -> None:
+        self._job, self._directory = job, directory
+        self._sink_of, self._taking = sink_of, taking or Taking(directory)
         self.served: list[Target] = []
         self.moving: tuple[NodeId, ...] = ()
         """The nodes of those sinks, also of its alerts, for which another node may take over."""
 
     def nodes_of(self, name: str) -> tuple[NodeId, ...]:
         """The node that serves the sink of that name, and the one that would take it over, if there are any."""
+        if self._sink_of is None:
+            return self._taking.servers(name, self._job)
         node = self._sink_of(name)
-        servers = self._taking.servers(name)
-        return servers if servers[:1] == (node,) else () if node is None else (node,)
+        return () if node is None else (node,)
 
     def serve(self, master: Master, now: Micros) -> list[Effect]:
         """The sinks of a job's windows, or the nodes that serve them, may have changed: tell its master."""

@@ -403,7 +403,7 @@ class SeatedNode(LinkedNode):
                 works=spec.takes(self.name, self.sources),
                 is_able=self.abilities.is_able,
                 budget=self._budget,
-                sink_of=self._sink_of or self._taking.server,
+                sink_of=self._sink_of,
                 taking=self._taking,
                 stores_states=self._stores_states,
                 has_credit=self._has_credit,

@@ -15,6 +15,7 @@ from elf.agent.config.specs import SinkSection
 from elf.jobmaster.delivery.dispatch import Dispatch
 from elf.sinks.lake.layout import ledger
 from elf.sinks.spec import Hook
+from elf.srt.messages.ids import closeness, job_id
 from elf.srt.messages.parameters import Parameters
 from elf.typer_cli import main
 from tests.agent.host.test_outlets import SECRET
@@ -147,7 +148,7 @@ def test_another_agent_with_the_sink_continues_where_the_killed_one_ended(
         found = events(endpoint, 4)
         endpoint.is_silent = True
         found += events(endpoint, 1)
-        serving = min(mesh.hosts[1:3], key=lambda host: host.actor.id)
+        serving = min(mesh.hosts[1:3], key=lambda host: closeness(job_id("hits"), host.actor.id))
         mesh.wait_for(lambda: acknowledged(mesh, serving) == len({each["id"] for each in found}) - 1)
         mesh.in_world(lambda: mesh.kill(serving))
         endpoint.is_silent = False

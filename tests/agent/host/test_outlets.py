@@ -18,10 +18,11 @@ from elf.agent.config.specs import SinkSection
 from elf.agent.host.sinks.lags import problem_of
 from elf.agent.node.neighbours import Neighbours
 from elf.jobmaster.delivery.dispatch import Dispatch
+from elf.jobmaster.delivery.known import Known
 from elf.jobmaster.delivery.outbox import IN_FLIGHT_MAX, Outbox
 from elf.sinks.lake.layout import ledger
 from elf.sinks.spec import Broker, Hook
-from elf.srt.messages.ids import job_id
+from elf.srt.messages.ids import closeness, job_id
 from elf.srt.messages.parameters import Parameters
 from elf.srt.messages.reports import SinkState
 from elf.typer_cli import main
@@ -280,7 +281,7 @@ def outlived(folder: Path, endpoint: Endpoint) -> list[dict[str, Any]]:
     with Mesh(folder, nodes=4, hooks=hooks, parameters=parameters, serving=("web1", "web2")) as mesh:
         start(mesh, "hits", "pager")
         requests += [endpoint.requests.get(timeout=PATIENCE_S) for _ in range(3)]
-        serving = min(mesh.hosts[1:3], key=lambda host: host.actor.id)
+        serving = min(mesh.hosts[1:3], key=lambda host: closeness(job_id("hits"), host.actor.id))
         mesh.in_world(lambda: mesh.kill(serving))
         until_us = mesh.world.now_us + 20 * SECOND
         mesh.wait_for(lambda: mesh.world.now_us > until_us)
@@ -313,6 +314,7 @@ def test_without_the_cursor_of_the_one_before_all_comes_again(
         "_served",
         lambda self, former, target: served(None, target) if former and former.target != target else former,
     )
+    monkeypatch.setattr(Known, "share_with", lambda *about: None)
     found = outlived(tmp_path, endpoint)
     ids = [json.dumps(each["_elf"]["window"]) for each in found]
     assert len(ids) - len(set(ids)) >= 3

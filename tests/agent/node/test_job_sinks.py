@@ -25,7 +25,7 @@ def directory() -> Directory:
 
 def test_sinks_without_a_node_are_left_out_and_a_change_is_seen() -> None:
     nodes = {"hits": A, "hours": A}
-    sinks = JobSinks(nodes.get, directory())
+    sinks = JobSinks(SPEC.id, directory(), nodes.get)
     assert sinks.served == []
     assert sinks.look(["hits", "days"], SPEC)
     assert not sinks.look(["hits", "days"], SPEC)
@@ -42,7 +42,7 @@ def test_a_lake_and_a_stream_of_one_node_take_states_and_rows() -> None:
     known = directory()
     advert = AgentAdvert("web1", ("access",), 1, 5, sinks=("lake", "screen"), streams=("screen",))
     known.put(advert.item(A), 0)
-    sinks = JobSinks({"lake": A, "screen": A, "other": B}.get, known)
+    sinks = JobSinks(SPEC.id, known, {"lake": A, "screen": A, "other": B}.get)
     sinks.look(["lake", "screen", "other"], SPEC)
     assert sinks.served == [Target("lake", A), Target("screen", A, takes_rows=True), Target("other", B)]
     now_a_lake = AgentAdvert("web1", ("access",), 2, 6, sinks=("lake", "screen"))
@@ -61,7 +61,7 @@ def test_a_sink_takes_the_jobs_whose_names_match() -> None:
             0,
         )
 
-    sinks = JobSinks({"lake": B}.get, known)
+    sinks = JobSinks(SPEC.id, known, {"lake": B}.get)
     assert not sinks.look([], SPEC)
     announce(B, 1, ("hook", ("errors", "h*")), ("days", ("other",)))
     announce(A, 1, ("hook", ("hits",)))
@@ -90,13 +90,16 @@ def test_a_sink_that_moves_is_served_by_a_node_that_is_alive() -> None:
     known, dead = directory(), set[NodeId]()
     taking = Taking(known, lambda node, advert: node in dead and advert.incarnation == 1)
 
+    def server(name: str) -> NodeId | None:
+        return next(iter(taking.servers(name, SPEC.id)), None)
+
     def announce(node: NodeId, life: int, moving: tuple[str, ...] = ("hook",)) -> None:
         advert = AgentAdvert("web", ("access",), life, 5, sinks=("hook", "lake"), moving=moving)
         known.put(advert.item(node), 0)
 
     announce(A, 1)
     announce(B, 1)
-    sinks = JobSinks(taking.server, known, taking)
+    sinks = JobSinks(SPEC.id, known, taking=taking)
     sinks.look(["hook", "lake"], SPEC)
     assert sinks.served == [Target("hook", A, moves=True, standby=B), Target("lake", A)]
     assert sinks.moving == (A,)
@@ -104,14 +107,14 @@ def test_a_sink_that_moves_is_served_by_a_node_that_is_alive() -> None:
     assert sinks.look(["hook", "lake"], SPEC)
     assert sinks.served == [Target("hook", B, moves=True), Target("lake", A)]
     dead.add(B)
-    assert taking.server("hook") == A, "nobody is known to be alive"
+    assert server("hook") == A, "nobody is known to be alive"
     announce(B, 2)
-    assert taking.server("hook") == B, "it runs again"
+    assert server("hook") == B, "it runs again"
     announce(B, 3, moving=())
-    assert taking.server("hook") == A, "it is too old to say, or its receiver is its own"
-    assert taking.server("other") is None
+    assert server("hook") == A, "it is too old to say, or its receiver is its own"
+    assert server("other") is None
     known.put(AgentAdvert("web", ("access",), 4, 5, 9, sinks=("hook",), moving=("hook",)).item(A), 0)
-    assert taking.server("hook") == B, "the other one has left"
+    assert server("hook") == B, "the other one has left"
 
 
 def test_adverts_without_sinks_that_move_are_those_of_before() -> None:

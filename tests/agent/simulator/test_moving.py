@@ -17,8 +17,9 @@ from tests.soak.alerted import with_alert
 pytestmark = pytest.mark.slow
 
 DIES_US, OVER_US = 8 * SECOND, 25 * SECOND
-BY_ID = sorted(range(6), key=lambda host: node_id(f"web{host}".encode()))
-(MASTER, *_) = sorted(range(6), key=lambda host: closeness(job_id("job0"), node_id(f"web{host}".encode())))
+MASTER, NEXT, AFTER, *_ = sorted(
+    range(6), key=lambda host: closeness(job_id("job0"), node_id(f"web{host}".encode()))
+)
 
 
 def ran(scenario: s.Scenario) -> tuple[str, Run]:
@@ -57,9 +58,8 @@ def test_windows_go_on_while_the_agent_that_delivered_is_dead(
         monkeypatch.setattr(
             job_sinks,
             "servers_of",
-            lambda name, adverts, is_dead: servers_of(name, adverts, lambda *_: False),
+            lambda name, job, adverts, is_dead: servers_of(name, job, adverts, lambda *_: False),
         )
-    first, second, *_ = [host for host in BY_ID if host != MASTER]
     meanwhile: list[int] = []
     kept: list[Run] = []
 
@@ -71,7 +71,7 @@ def test_windows_go_on_while_the_agent_that_delivered_is_dead(
             )
         )
 
-    assert not simulate(dying(first, carriers=(first, second)), prepare=prepare).violation
+    assert not simulate(dying(NEXT, carriers=(NEXT, AFTER)), prepare=prepare).violation
     assert (len(set(meanwhile)) >= 10) != is_broken
     assert kept[0].world.carriers.repeats == 0
 
@@ -83,8 +83,6 @@ def test_a_master_that_dies_with_the_agent_that_delivers_repeats_what_was_not_sh
     """Two seconds of it at most, since that is shared each second; without that, all that the log retains."""
     if is_broken:
         monkeypatch.setattr(Known, "share_with", lambda self, node, about: None)
-    other = next(host for host in BY_ID if host != MASTER)
-    carriers = (MASTER, other) if BY_ID.index(MASTER) < BY_ID.index(other) else (MASTER, BY_ID[-1])
-    violation, run = ran(dying(MASTER, carriers=carriers))
+    violation, run = ran(dying(MASTER, carriers=(MASTER, NEXT)))
     assert not violation
     assert (run.world.carriers.repeats <= 2) != is_broken

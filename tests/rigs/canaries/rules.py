@@ -373,7 +373,7 @@ CANARIES = (
         "Moving: the next agent records what the one before has delivered",
         "it records nothing",
         *(Ledger, "_take_over", carried.unrecorded),
-        *(meshes.carried, range(8, 9)),
+        *(meshes.carried, range(14, 15)),
     ),
     Canary(
         "Moving: a master knows what was delivered when a sink moves",
@@ -385,7 +385,7 @@ CANARIES = (
         "Moving: changes of alerts go on after the last one delivered",
         "they go on after the last one that this agent knows",
         *(alert_outbox, "_Sink", carried.from_its_own_cursor),
-        *(carried.alerted, range(3, 4)),
+        *(carried.alerted, range(5, 6)),
     ),
     Canary(
         "Alone: a sink gets its windows whatever another one of its node takes",
