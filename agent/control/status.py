@@ -99,7 +99,10 @@ def _member(
     address = node.overlay.address_of(of) or (advert.address if advert is not None else "")
     sources = advert.sources if advert is not None else ()
     sinks = advert.sinks if advert is not None else ()
-    base = Member(name_of(of, advert), of.hex(), address.partition("/")[0], "left", sources, sinks)
+    takes = advert.takes if advert is not None else ()
+    base = Member(
+        name_of(of, advert), of.hex(), address.partition("/")[0], "left", sources, sinks, takes=takes
+    )
     if of not in survey.answers:
         if of in survey.silent:
             ended_s = _ended_s(of, survey)

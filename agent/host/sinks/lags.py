@@ -9,7 +9,7 @@ from elf.srt.messages.reports import LAGS_MAX, SinkLag, SinkState
 
 
 def lags_of(seats: Iterable[JobSeat], now: int) -> tuple[SinkLag, ...]:
-    """Those for which windows wait, the longest wait first. O(windows that wait)."""
+    """The longest wait first; of those for which nothing waits the first ones. O(windows that wait)."""
     found = [
         SinkLag(
             seat.job,
@@ -22,7 +22,7 @@ def lags_of(seats: Iterable[JobSeat], now: int) -> tuple[SinkLag, ...]:
         for seat in seats
         if seat.master is not None
         for lag in seat.master.outbox.lags
-        if lag.waiting or lag.lost
+        if lag.waiting or lag.lost or lag.delivered
     ]
     return tuple(sorted(found, key=lambda lag: -lag.oldest_us)[:LAGS_MAX])
 
