@@ -491,7 +491,7 @@ class JobSeat:
             effects += self.tree.watch(wants_reports(self.master), now)
         if self.worker is not None:
             place = self.tree.place
-            self.worker.hear(place.watched, place.ballot, place.total, now)
+            effects += self.worker.hear(place.watched, place.ballot, place.total, now)
         changes = self.tree.take_changes()
         self.reducer.levels = self.tree.subtree.height - 1
         if changes is not None:

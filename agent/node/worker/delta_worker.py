@@ -9,7 +9,7 @@ of the source go in; reads for the source, requests to the master and bundles fo
     FOLLOWING  Welcome (all that is kept is dropped)        a Read at each multiple of flush_us, a bundle for each Cut
     PARTING    leaving, all read, and all committed by one  Goodbye, repeated; a Welcome of another master: FOLLOWING
                master
-    ENDED      Farewell, Stop                               none
+    ENDED      Farewell, Stop                               none; after a Stop and a higher ballot: ASKING
 
     event while FOLLOWING          action
     -----------------------------  -------------------------------------------------------------------------------------
@@ -111,6 +111,7 @@ class DeltaWorker:
         "_request",
         "_room",
         "_since_us",
+        "_stopped",
         "_unread",
         "_watermark",
         "next_close",
@@ -135,30 +136,26 @@ class DeltaWorker:
         self._cadence = Cadence(parameters)
         self._ballot: m.Ballot = m.NO_BALLOT
         self._learned: m.Ballot = m.NO_BALLOT  # of the master whose schedule this is
-        # Of the last master that committed a bundle cut under its own ballot.
-        self._proven: m.Ballot = m.NO_BALLOT
+        self._proven: m.Ballot = (
+            m.NO_BALLOT
+        )  # of the last master that committed a bundle cut under its own ballot
         self._promises = Promises()
-        self._since_us: m.Micros = 0
-        self._left_out_us: m.Micros = 0  # `_since_us` of the outstanding Read
+        self._since_us = self._left_out_us = 0  # left out: `_since_us` of the outstanding Read
         self._places = ReadingPlaces(me)
         self._lanes_known: tuple[m.Ballot, int] = (m.NO_BALLOT, 0)  # ballot and schedule of the last Welcome
-        self._lanes_wanted = False
         self._kept = KeptBundles()
-        self._count = -1
-        self._request = 0
+        self._count, self._request = -1, 0
         self._reading: int | None = None  # the lane of the outstanding Read
-        self._watermark: m.Micros = 0
-        self._line_us = 0  # time of the last live cut with lines
-        self._leaving = False
+        self._watermark = self._line_us = 0  # line: time of the last live cut with lines
+        self._leaving = self._lanes_wanted = False
+        self._stopped: m.Ballot = m.NO_BALLOT  # under which a master ended it
         self._read_all = False  # leaving, and the end of the source has been cut
         self.until_us: m.Micros = 0
-        self._unread = False  # none of its last lines could be read
-        self._clock = 0
+        self._unread, self._clock = False, 0  # unread: none of its last lines could be read
         self._log_clock = LogClock(parameters.lagging_us + parameters.idle_grace_us, parameters.lagging_us)
         self._cut_at: int | None = None
         self._ask_at: int | None = None
-        self._attempts = 0
-        self._forgot_at = 0
+        self._attempts = self._forgot_at = 0
         self._gap_until: m.Micros = 0  # no lost line is later than this
         self._promised: m.Micros = 0  # watermark of the last live cut since bundles were last dropped
         self._heard_at = 0  # time of the last Commit, or of the first cut after all was committed
@@ -167,7 +164,7 @@ class DeltaWorker:
 
     def start(self, now: int) -> list[Effect]:
         """Begin: request the positions."""
-        self._clock = now
+        self._clock, self._stopped = now, m.NO_BALLOT
         self._promises.note(m.NO_BALLOT, now)  # a former life may have promised up to now
         return self._ask(now)
 
@@ -191,7 +188,7 @@ class DeltaWorker:
             case m.Farewell() if message.worker == self._me and self.state is State.PARTING:
                 self.end()  # otherwise it is for a former life
             case m.Stop() if message.ballot >= self._ballot:
-                self.end()
+                self.end(message.ballot)
         return []
 
     def cut(self, cut: Cut, now: int) -> list[Effect]:
@@ -238,10 +235,13 @@ class DeltaWorker:
         self._hurry(now)
         return []
 
-    def hear(self, is_watched: bool, ballot: m.Ballot, workers: int, now: int) -> None:
+    def hear(self, is_watched: bool, ballot: m.Ballot, workers: int, now: int) -> list[Effect]:
         """What came down the tree: whether somebody reads open windows, the highest ballot, and the tree's size."""
         if self._cadence.hear(is_watched, ballot, workers):
             self._hurry(now)
+        return (
+            self.start(now) if m.NO_BALLOT < self._stopped < ballot else []
+        )  # rule Stop: that was lost with who knew it
 
     def awaits(self, request: int) -> bool:
         """Whether that Read is the outstanding one."""
@@ -569,10 +569,10 @@ class DeltaWorker:
         self._attempts = 0
         return self._send_request(now)
 
-    def end(self) -> None:
-        """The job, or this worker's part in it, has ended."""
+    def end(self, ballot: m.Ballot = m.NO_BALLOT) -> None:
+        """The job, or this worker's part in it, has ended; ballot: that of the master that says so."""
         self._forget()
-        self.state = State.ENDED
+        self.state, self._stopped = State.ENDED, ballot
         self._cut_at = self._ask_at = None
 
     # The clock.

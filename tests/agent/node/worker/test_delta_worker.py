@@ -496,6 +496,21 @@ def test_stop_ends_it_unless_it_comes_from_a_master_of_the_past() -> None:
     assert bench.worker.state.value == "ended"
 
 
+def test_a_later_master_means_that_the_stop_was_lost() -> None:
+    """Rule Stop: the spec was nowhere but at the master, which has lost its disk."""
+    bench, _ = following()
+    bench.step(Stop(JOB, (1, b"")))
+    bench.said = []
+    bench.do(bench.worker.hear(False, (1, b""), 3, T))
+    assert (bench.worker.state.value, bench.said) == ("ended", [])
+    bench.do(bench.worker.hear(False, (2, b""), 3, T))
+    assert bench.worker.state.value == "asking"
+    assert list(map(type, bench.said)) == [Hello]
+    bench.worker.end()  # by its own seat, which knows that the job has ended
+    bench.do(bench.worker.hear(False, (3, b""), 3, T))
+    assert bench.worker.state.value == "ended"
+
+
 def test_a_clock_that_steps_back_does_not_stop_it() -> None:
     bench, first = following()
     bench.step(Commit(JOB, (1, b""), (first.id,)), T // 2)
