@@ -37,8 +37,6 @@ def report_query(name: str) -> str:
     """The SQL of `--report`. Raises `UsageError`."""
     from elf.jobmaster.compile.reports import REPORTS
 
-    if name == "all":
-        return REPORTS["traffic"]  # each panel has its own
     if name not in REPORTS:
         raise UsageError(f"--report: expected {', '.join(REPORTS)} or all, found {name!r}")
     return REPORTS[name]

@@ -13,6 +13,8 @@ def explain_command(query: str | None, report: str | None, params: Sequence[str]
     """Print the plan of `query`, or the SQL and plan of the usual question `report`. Raises `QueryError`, `UsageError`."""
     if (query is None) == (report is None):
         raise UsageError("name a query, or a usual question with --report NAME")
+    if report == "all":
+        raise UsageError("--report all is many queries; name one of the usual questions")
     from elf.jobmaster.compile.explain import explain, explain_rows, to_json
     from elf.jobmaster.compile.query import compile_for_run
     from elf.jobmaster.plan.plan import Plan

@@ -191,7 +191,7 @@ def _question(arguments: Arguments) -> tuple[str, tuple[str, ...]]:
                 f"{whats} are {'all' if whats.count(' and ') > 1 else 'both'} given; leave one out"
             )
         files = (query, *files) if query is not None else ()
-        return query_of(arguments.report, arguments.file), files
+        return "" if arguments.report == ALL else query_of(arguments.report, arguments.file), files
     if query is None:
         raise UsageError(
             "missing argument 'QUERY', a file of it with --file, or a usual question with --report NAME; see elf run --help"

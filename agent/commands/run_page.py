@@ -17,7 +17,7 @@ from elf.sinks.report.output import html_file, write, write_page
 from elf.sinks.report.rows import Section
 
 Say = Callable[[str], None]
-MINUTE_US = 60_000_000
+SECOND_US = 1_000_000
 
 
 def run_page(
@@ -73,7 +73,8 @@ def _section(panel: Panel, answer: Answer, first: int, last: int, step_us: int, 
         return section
     rows.sort(key=lambda row: row[0])
     ends = [rows[0][0], rows[-1][0]]
-    partial = tuple(start for start in dict.fromkeys(ends) if first > start or last < start + step_us - 1)
+    until = last + SECOND_US  # most logs have whole seconds
+    partial = tuple(start for start in dict.fromkeys(ends) if first > start or until < start + step_us)
     return replace(section, partial=partial)
 
 

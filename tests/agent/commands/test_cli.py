@@ -160,6 +160,10 @@ class TestUsage:
                 "elf: --report: expected traffic, paths, errors, clients, latency or all, found 'trafic'\n",
             ),
             (["explain"], "elf: name a query, or a usual question with --report NAME"),
+            (
+                ["explain", "--report", "all"],
+                "elf: --report all is many queries; name one of the usual questions\n",
+            ),
             (["explain", "SELECT"], "elf: query: "),
             (["formats", "combned"], "elf: format 'combned' is not known; did you mean combined?"),
             (["functions", "spilt"], "elf: query: there is no function spilt; did you mean split?"),

@@ -93,6 +93,18 @@ def test_the_first_and_the_last_step_are_marked_where_the_log_begins_or_ends_wit
     assert ", a part of the time" in text
 
 
+def test_steps_that_the_log_fills_are_not_marked(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    rng = Random(7)
+    path, page = tmp_path / "access.log", tmp_path / "report.html"
+    begin = START // 600 * 600
+    path.write_text(
+        "".join(f"{line(rng, begin + at, with_time=False)}\n" for at in range(9_000))
+    )  # to 12:29:59
+    assert run(path, "--output", f"html:{page}", "-q") == 0
+    assert "Requests by minute" in page.read_text()
+    assert "Incomplete" not in page.read_text()
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
