@@ -228,7 +228,7 @@ def run(
     formats = FormatChoice(options.format, notices)
     blocks = inputs.read(paths, notices=notices, lost=lost)
     first = next(blocks, None)  # only one: each block is a view that is valid until the next one is read
-    plan = compile_plan(options, formats.schema(_heads(paths, first)))
+    plan = compile_plan(options, formats.schema(heads(paths, first)))
     for note in formats.notes(column.name for column in plan.columns):
         notices(note)
     check_lakes(plan, sinks)
@@ -275,7 +275,7 @@ def _check_keys(
             notices(formats.never(name))
 
 
-def _heads(paths: Sequence[inputs.Input], first: Block | None) -> dict[str, bytes]:
+def heads(paths: Sequence[inputs.Input], first: Block | None) -> dict[str, bytes]:
     """The beginnings of the files. Of standard input or a pipe, from which it would be missing then: only if it is first."""
     if first is None:
         return {}

@@ -24,9 +24,9 @@ from elf.agent.run.engine import (
     Progress,
     RunOptions,
     Summary,
-    _heads,
     compile_plan,
     deliver,
+    heads,
     summary_of,
 )
 from elf.agent.work.feed import Feed, columns_for
@@ -90,7 +90,7 @@ def run_together(
     formats = FormatChoice(options.format, notices)
     blocks = inputs.read(paths, notices=notices, lost=lost)
     first = next(blocks, None)
-    plans, left_out = _compiled(options, queries, formats.schema(_heads(paths, first)))
+    plans, left_out = _compiled(options, queries, formats.schema(heads(paths, first)))
     reading = time.monotonic()
     total = inputs.total_bytes(paths)
     shared = _Shared(options, plans, formats)

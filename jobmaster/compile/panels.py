@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-DAY_US = 86_400_000_000
+from elf.jobmaster.values.zones import DAY_US
+
 STEPS = (
     (1_000_000, "1 second", "second"),
     (10_000_000, "10 seconds", "10 seconds"),

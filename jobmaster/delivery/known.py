@@ -1,12 +1,12 @@
-"""What a sink that moves has delivered, as far as its master knows; and the node that would take it over hears of it.
+"""What a sink that moves has delivered, as far as its master knows, and how the node that would take it over learns of it.
 
-So that node knows it also when the one that delivers and the master die together (rule Moving).
+That node then knows it even if the one that delivers and the master die together (rule Moving).
 
     delivered -> after `SHARE_US`: LedgerRequest that names it, and asks for nothing -> recorded there -> LedgerReport
 
 What was not confirmed is sent again, ever later.
 
-Invariants (`check`): what is under way is also not confirmed yet, and is known.
+Invariants (`check`): what is under way is not confirmed yet; nothing waits for a node where there is none.
 """
 
 from __future__ import annotations

@@ -162,9 +162,8 @@ class AlertOutlet:
         if put.is_firing and not self.repeats:
             return
         if not (put.is_firing or notifications) and put.number > done:
-            self._advance(
-                source, put, put.number
-            )  # rule Moving: another node with this sink has delivered so far
+            # Rule Moving: another node with this sink has delivered so far.
+            self._advance(source, put, put.number)
             return
         if not put.is_firing and (not notifications or put.number <= done):
             self._reply(source, AlertReply(put.job, self.name, put.log, done, self.repeats))
@@ -226,9 +225,8 @@ class AlertOutlet:
                 return
         self._pause_s = PAUSE_S
         work.done, work.refusals = work.done + 1, 0
-        if (
-            not work.put.is_firing
-        ):  # at once, not behind the message: an agent that is killed repeats what is under way
+        if not work.put.is_firing:
+            # Not only behind the message: an agent that is killed would repeat all of it.
             self._advance(work.source, work.put, number)
 
     def _advance(self, source: NodeId, put: AlertPut, number: int) -> None:

@@ -136,9 +136,8 @@ class DeltaWorker:
         self._cadence = Cadence(parameters)
         self._ballot: m.Ballot = m.NO_BALLOT
         self._learned: m.Ballot = m.NO_BALLOT  # of the master whose schedule this is
-        self._proven: m.Ballot = (
-            m.NO_BALLOT
-        )  # of the last master that committed a bundle cut under its own ballot
+        # Of the last master that committed a bundle cut under its own ballot.
+        self._proven: m.Ballot = m.NO_BALLOT
         self._promises = Promises()
         self._since_us = self._left_out_us = 0  # left out: `_since_us` of the outstanding Read
         self._places = ReadingPlaces(me)
@@ -239,9 +238,8 @@ class DeltaWorker:
         """What came down the tree: whether somebody reads open windows, the highest ballot, and the tree's size."""
         if self._cadence.hear(is_watched, ballot, workers):
             self._hurry(now)
-        return (
-            self.start(now) if m.NO_BALLOT < self._stopped < ballot else []
-        )  # rule Stop: that was lost with who knew it
+        # Rule Stop: a later master serves the job, so the stop was lost.
+        return self.start(now) if m.NO_BALLOT < self._stopped < ballot else []
 
     def awaits(self, request: int) -> bool:
         """Whether that Read is the outstanding one."""
