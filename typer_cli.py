@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from copy import copy
 from enum import StrEnum
 from inspect import Parameter, Signature
 from pathlib import Path
@@ -563,8 +564,28 @@ def main(argv: Sequence[str] | None = None) -> int:
     return ended(command, sys.argv[1:] if argv is None else argv)
 
 
+def _narrowed(whole: typer.Typer, words: Sequence[str]) -> typer.Typer:
+    """Only the command that the first words name: typer takes 30 ms to make all of them. Where they name none, the whole."""
+    name = words[0] if words else ""
+    groups = [copy(group) for group in whole.registered_groups if group.name == name]
+    commands = [info for info in whole.registered_commands if name == (info.name or _name_of(info))]
+    if not groups and not commands:
+        return whole
+    for group in groups:
+        assert group.typer_instance is not None
+        group.typer_instance = _narrowed(group.typer_instance, words[1:])
+    one = copy(whole)
+    one.registered_groups, one.registered_commands = groups, commands
+    return one
+
+
+def _name_of(command: typer.models.CommandInfo) -> str:
+    assert command.callback is not None
+    return typer.main.get_command_name(command.callback.__name__)
+
+
 def command(argv: list[str]) -> object:
-    made = typer.main.get_command(app)
+    made = typer.main.get_command(_narrowed(app, argv))
     use_plain_types(made)
     return made(args=argv, prog_name="elf", standalone_mode=False)
 

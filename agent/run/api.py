@@ -15,7 +15,8 @@ from elf.agent.run.engine import MEMORY_MAX, RunOptions, Summary
 from elf.agent.run.engine import run as run_engine
 from elf.agent.run.progress import count
 from elf.errors import SourceError, UsageError
-from elf.jobmaster.values.columns import WINDOW_TYPE, CellColumn, ColumnRows, Texts
+from elf.jobmaster.values.columns import CellColumn, ColumnRows, Texts
+from elf.jobmaster.values.sql_types import WINDOW_TYPE
 from elf.jobmaster.windows.order import join
 from elf.jobmaster.windows.result import ColumnInfo, PaneState, Window
 

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from elf.jobmaster.values.columns import WINDOW_TYPE, CellColumn, ColumnRows, Texts
+from elf.jobmaster.values.columns import CellColumn, ColumnRows, Texts
+from elf.jobmaster.values.sql_types import WINDOW_TYPE
 from elf.jobmaster.windows.result import ColumnInfo
 
 TIME = pa.timestamp("us", tz="UTC")

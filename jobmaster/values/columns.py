@@ -12,11 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elf.jobmaster.values import _text
-from elf.jobmaster.values.sql_types import WINDOW
+from elf.jobmaster.values.sql_types import WINDOW_TYPE, scale_of
 
 CHUNK_ROWS = 4096
 """Rows converted to tuples, or from tuples, at a time: enough to amortise calls, and about 2.5 MB."""
-WINDOW_TYPE = str(WINDOW)
 
 Row = tuple[Any, ...]
 _WIDE = Context(prec=40)
@@ -76,10 +75,6 @@ class CellColumn(msgspec.Struct, frozen=True):
         if self.type.startswith("decimal"):
             values = decimals(values, scale_of(self.type))
         return with_nulls(values, self.valid)
-
-
-def scale_of(decimal: str) -> int:
-    return int(decimal[:-1].rpartition(",")[2])
 
 
 def decimals(unscaled: Sequence[int], scale: int) -> list[Decimal]:

@@ -56,12 +56,18 @@ DOUBLE = SqlType(Kind.DOUBLE)
 STRING = SqlType(Kind.STRING)
 TIMESTAMP = SqlType(Kind.TIMESTAMP)
 WINDOW = SqlType(Kind.WINDOW)
+WINDOW_TYPE = str(WINDOW)
 MICROS = SqlType(Kind.DECIMAL, 18, 6)
 """DECIMAL(18,6): durations in seconds, held as int64 micro-units."""
 
 
 def decimal(precision: int, scale: int) -> SqlType:
     return SqlType(Kind.DECIMAL, precision, scale)
+
+
+def scale_of(decimal: str) -> int:
+    """Of the text of a DECIMAL type."""
+    return int(decimal[:-1].rpartition(",")[2])
 
 
 def array(element: SqlType) -> SqlType:

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from elf.jobmaster.values.columns import WINDOW_TYPE, scale_of
+from elf.jobmaster.values.sql_types import WINDOW_TYPE, scale_of
 from elf.jobmaster.windows.result import ColumnInfo, Window
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -13,7 +13,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from elf.jobmaster.values.columns import WINDOW_TYPE, CellColumn, scale_of
+from elf.jobmaster.values.columns import CellColumn
+from elf.jobmaster.values.sql_types import WINDOW_TYPE, scale_of
 from elf.sinks.console import _text
 from elf.sinks.console.cells import is_utc, iso, json_cell, json_text, number, plain
 

@@ -14,7 +14,8 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, BinaryIO, NamedTuple
 
-from elf.jobmaster.values.columns import WINDOW_TYPE, chunks
+from elf.jobmaster.values.columns import chunks
+from elf.jobmaster.values.sql_types import WINDOW_TYPE
 from elf.jobmaster.windows.result import INCOMPLETE, ColumnInfo, PaneState, Window
 from elf.sinks.console.grid import Grid, Style, cut, line_places, places, span, upright
 from elf.sinks.console.row_stream import flush, write

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import BinaryIO
 
-from elf.jobmaster.values.columns import WINDOW_TYPE, CellColumn, column_of, in_columns
+from elf.jobmaster.values.columns import CellColumn, column_of, in_columns
+from elf.jobmaster.values.sql_types import WINDOW_TYPE
 from elf.jobmaster.windows.result import COUNTERS, ColumnInfo, Window
 from elf.sinks.console.cells import unique_names
 from elf.sinks.console.column_text import csv_block

@@ -7,7 +7,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any, BinaryIO
 
-from elf.jobmaster.values.columns import WINDOW_TYPE, CellColumn, in_columns
+from elf.jobmaster.values.columns import CellColumn, in_columns
+from elf.jobmaster.values.sql_types import WINDOW_TYPE
 from elf.jobmaster.windows.result import INCOMPLETE, PaneState, StreamClosed, Window
 from elf.sinks.console.cells import Changes, escape_lines
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from elf.jobmaster.values.columns import WINDOW_TYPE
+from elf.jobmaster.values.sql_types import WINDOW_TYPE
 from elf.jobmaster.windows.result import ColumnInfo
 from elf.sinks.lake.layout import HOUR_US
 

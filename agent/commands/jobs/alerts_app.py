@@ -69,6 +69,9 @@ def alerts_backtest(
 
     It is judged by the windows of that time, as the master of its job would have: in their order, each once.
     """
+    from elf.agent.host.startup import light_numpy
+
+    light_numpy()
     from elf.agent.commands.jobs.backtest import backtest_command
 
     chosen = output.value if output else None

@@ -20,10 +20,10 @@ job_app = typer.Typer(
 
 @job_app.callback()
 def prepare() -> None:
-    """Start soon: this takes 80 ms off each command."""
-    from elf.agent.host.startup import light_imports
+    """Start soon. Those that show windows need numpy too."""
+    from elf.agent.host.startup import light_messages
 
-    light_imports()
+    light_messages()
 
 
 class TableOrJson(StrEnum):
@@ -296,6 +296,9 @@ def job_try(
 
     The job is not changed. Ctrl-C ends only the display. End the trial with elf job promote or elf job abort.
     """
+    from elf.agent.host.startup import light_numpy
+
+    light_numpy()
     from elf.agent.commands.jobs.trial.trial import NewTrial
     from elf.agent.commands.jobs.trial.watch import try_command
 
@@ -428,6 +431,9 @@ def job_watch(
     agent: Agent = None,
 ) -> None:
     """Follow a job's windows, open ones as they grow."""
+    from elf.agent.host.startup import light_numpy
+
+    light_numpy()
     from elf.agent.commands.jobs.watch import watch_command
 
     raise typer.Exit(watch_command(name, windows, output.value if output else None, agent))

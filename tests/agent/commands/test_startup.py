@@ -43,6 +43,22 @@ def test_a_query_asked_again_needs_neither_typer_nor_the_compiler(tmp_path: Path
     assert (again.returncode, again.stderr) == (0, "[]\n")
 
 
+def test_a_command_that_changes_a_job_needs_no_numpy(tmp_path: Path) -> None:
+    """All that `elf job update` imports, and the compiler at work."""
+    program = (
+        "import sys; from elf.__main__ import main; main(['job', 'update', 'hits', '--sql', 'SELECT 1', '--agent', 'none'])\n"
+        "from elf.agent.commands.jobs import change, stop\n"
+        "from elf.agent.formats.presets import COLUMN_TYPES\n"
+        "from elf.jobmaster.compile.query import compile\n"
+        "plan = compile(sys.argv[1], {'access': COLUMN_TYPES})\n"
+        "print(len(plan.keys), sorted({'numpy', 'pyarrow', 'rich', 'zmq', 'asyncio'} & set(sys.modules)))"
+    )
+    query = "SELECT path, approx_percentile(bytes, 0.9) AS p FROM access WHERE path LIKE '/a%' GROUP BY path"
+    done = python(program, tmp_path, query)
+    assert (done.returncode, done.stdout) == (0, "1 []\n")
+    assert "none" in done.stderr
+
+
 def test_what_is_left_out_is_as_if_untouched_afterwards(tmp_path: Path) -> None:
     program = (
         "from elf.agent.host.startup import light_imports; light_imports(); import sys, threading\n"

@@ -25,7 +25,7 @@ from elf.jobmaster.log.job_state import JobState
 from elf.jobmaster.log.schedule import speaks_for
 from elf.jobmaster.master.master import Master
 from elf.jobmaster.plan.plan import Plan
-from elf.jobmaster.values.columns import WINDOW_TYPE
+from elf.jobmaster.values.sql_types import WINDOW_TYPE
 from elf.jobmaster.windows.panes import Panes
 from elf.jobmaster.windows.result import ColumnInfo, Lines, Window
 from elf.jobmaster.windows.state import StateMaker

@@ -25,7 +25,7 @@ from elf.srt.messages.messages import Message
 from elf.srt.messages.partial import Part
 from tests.rigs import paths
 from tests.rigs.mesh_lines import part_of, plan_of
-from tests.rigs.wire_values import T0, message, same, slot
+from tests.rigs.wire_values import T0, fields_of, message, same, slot
 
 GOLDEN = paths.GOLDEN / "wire-v1.txt"
 KIND_IDS = [kind.type.__name__ for kind in KINDS]
@@ -73,8 +73,8 @@ def golden(path: Path = GOLDEN) -> dict[str, tuple[str, bytes]]:
 
 def shown(value: Any) -> str:
     """A repr without what numpy versions print differently."""
-    if isinstance(value, msgspec.Struct):
-        inner = ", ".join(f"{name}={shown(getattr(value, name))}" for name in value.__struct_fields__)
+    if names := fields_of(value):
+        inner = ", ".join(f"{name}={shown(getattr(value, name))}" for name in names)
         return f"{type(value).__name__}({inner})"
     if isinstance(value, dict):
         return "{" + ", ".join(f"{shown(key)}: {shown(each)}" for key, each in value.items()) + "}"
