@@ -97,10 +97,18 @@ class JobRows:
         return frozenset(column for worker in self._workers.values() for column in worker.plan.columns)
 
     @property
+    def uncut_bytes(self) -> int:
+        """Memory that a cut empties: of the fronts and of settled rows."""
+        return self._settled_bytes + sum(worker.uncut_bytes for worker in self._workers.values())
+
+    @property
     def nbytes(self) -> int:
-        """Memory of the fronts and of settled rows."""
-        held = sum(part.nbytes for parts in self._settled for part in parts.values())
-        return held + sum(worker.nbytes for worker in self._workers.values())
+        """That memory, and the workers' caches."""
+        return self._settled_bytes + sum(worker.nbytes for worker in self._workers.values())
+
+    @property
+    def _settled_bytes(self) -> int:
+        return sum(part.nbytes for parts in self._settled for part in parts.values())
 
     def add(self, batch: Batch, before: Before, too_long: int, is_known: bool = False) -> None:
         """Take a block's lines; `too_long` lines before it were skipped. is_known: the job's log knows the file. O(rows)."""

@@ -61,13 +61,11 @@ from elf.srt.messages.ids import JobId, NodeId
 from elf.srt.messages.messages import CLOSED, FIRST, GAP, Micros, Schedule
 
 CUT_BYTES = 8 << 20
-"""Bytes that one cut reads at most, except for its last block: 8 blocks, some 10 ms of parsing and as many of grouping."""
+"""Bytes that one read takes at most, except for its last block: 8 blocks, some 10 ms of parsing and as many of grouping."""
 STRINGS_BYTES = 8 << 20
 """Dictionaries of this size are emptied."""
 ABSENT_S = 10.0
 """A job without a `Read` for this time gets no more blocks; its next `Read` reads them again."""
-UNSENT_BYTES = 512 << 10
-"""Rows of one job that are cut before they are due: one frame."""
 
 
 class MeshSource:
@@ -102,7 +100,7 @@ class MeshSource:
         self._line_max = line_max
         self._block_bytes = min(block_bytes, max(cap // bounds.BLOCK_DIVISOR, line_max + 1))
         self._memory_max = cap // bounds.BUDGET_DIVISOR
-        self._cut_bytes = min(cut_bytes, cap // bounds.CUT_DIVISOR)
+        self._turn_bytes, self._cut_bytes = cut_bytes, min(cut_bytes, cap // bounds.CUT_DIVISOR)
         self._totals, self._unparsed, self._path = Totals(), Unparsed(name, format), ""
         # After the last read: memory held; bytes that no job has read, by path; see `LogFiles.gone_us` and `Source.inodes`.
         self.nbytes, self.lag_bytes = 0, dict[str, int]()
@@ -160,7 +158,7 @@ class MeshSource:
             self._parse_health.begin(now_s)
             self._note_lost_state()
             reading = self._resume(read, schedule)
-            at_end = self._fill(reading)
+            at_end = self._fill(reading, is_asked=not read.due_us)
             cut = self._cut(read, reading, at_end) if self._is_due(read, reading, at_end) else None
             if self._files.is_dirty or now_s - self._files.save_s >= SAVE_S:
                 self._files.save(self._time_max)
@@ -276,10 +274,11 @@ class MeshSource:
 
     # Reading.
 
-    def _fill(self, reading: Reading) -> bool:
+    def _fill(self, reading: Reading, *, is_asked: bool) -> bool:
         """Read for this job until nothing is left, or the cut is full. Returns whether nothing is left: false if a known file is
-        not open yet because a rotation has just renamed it."""
-        left = self._cut_bytes
+        not open yet because a rotation has just renamed it. is_asked: it will be cut now, so the bytes of its lines bound it;
+        else those of its rows do, which may be few for many lines."""
+        left = self._cut_bytes if is_asked else self._turn_bytes
         stuck: set[int] = set()
         while left > 0:
             place = self._next_behind(reading, stuck)
@@ -298,7 +297,7 @@ class MeshSource:
             left -= max(block.end - block.start, 1)
             if reading.error is not None:
                 raise reading.error
-            if not self._has_memory(reading):
+            if not self._has_memory(reading) or (not is_asked and self._is_full(reading, bounds.FULL)):
                 return False
         return False
 
@@ -524,11 +523,15 @@ class MeshSource:
 
     def _is_due(self, read: Read, reading: Reading, at_end: bool) -> bool:
         """Whether to cut: the watermark has reached `due_us`, a line was awaited, or jobs would soon have to drop rows."""
-        held = sum(each.rows.nbytes for each in self._readings.values())
-        if not (read.due_us and at_end) or reading.rows.nbytes > UNSENT_BYTES or 2 * held > self._memory_max:
+        if not (read.due_us and at_end) or self._is_full(reading):
             return True
         has_come = read.at_line and has_lines(reading.spans)
         return has_come or self._watermark(reading, at_end, True) >= read.due_us
+
+    def _is_full(self, reading: Reading, share: int = 1) -> bool:
+        held = sum(each.rows.nbytes for each in self._readings.values())
+        unsent_max = share * min(bounds.UNSENT_BYTES, 2 * self._cut_bytes)
+        return reading.rows.uncut_bytes > unsent_max or 2 * held > self._memory_max
 
     def _cut(self, read: Read, reading: Reading, at_end: bool) -> Cut:
         if at_end and not reading.lane:

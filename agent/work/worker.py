@@ -75,10 +75,15 @@ class Worker:
         self._lost = Counter[tuple[str, int]]()
 
     @property
+    def uncut_bytes(self) -> int:
+        """Memory that a cut empties: of the fronts."""
+        return int(self._groups.nbytes + self._lines.nbytes + sum(front.nbytes for front in self._families))
+
+    @property
     def nbytes(self) -> int:
         """Memory held by the fronts and caches."""
-        fronts = self._groups.nbytes + self._lines.nbytes + sum(front.nbytes for front in self._families)
-        return int(fronts + self.cache.nbytes + sum(known.nbytes for known in self._registers.values()))
+        caches = self.cache.nbytes + sum(known.nbytes for known in self._registers.values())
+        return int(self.uncut_bytes + caches)
 
     def add(
         self,
