@@ -1,8 +1,9 @@
 """An agent's sources: each is read in a thread of its own at the node's requests, within the limit on processor time.
 
 A `Read` that is not due yet waits here. At each beat, new lines are read for all jobs, and those that are due are answered; so
-files are read and folders scanned as often as if somebody watched, and only cuts are rare. One that awaits a line is answered
-when a log has changed; where the kernel does not notify, its worker reads at the next beat anyway.
+files are read and folders scanned as often as if somebody watched, and only cuts are rare. While no log changes there is no beat
+for `REST_S`, or until a quiet log reaches the time of the next cut. One that awaits a line is answered when a log has changed.
+Where the kernel does not notify, every beat is kept.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ from elf.srt.messages.ids import JobId, NodeId
 from elf.srt.messages.messages import Item, Micros, Schedule
 
 READ_RETRY_S = 5.0
+REST_S = 1.0
+"""How long beats are left out at most: readers wait for files that may be renamed or lost, by a clock of their own."""
 TURN_S = ABSENT_S / 2
 """Within this time each waiting `Read` has its turn, or its reading would expire. In between, its job gets lines through the
 others of its source."""
@@ -99,6 +102,8 @@ class SourceThreads:
         self._threads: dict[str, ThreadPoolExecutor] = {}
         self._waiting: dict[str, dict[JobId, Read]] = {}  # by source
         self._beating: set[str] = set()  # sources whose next beat is scheduled, or under way
+        self._resting: dict[str, asyncio.TimerHandle] = {}  # of these, those that leave beats out
+        self._beat_us: dict[str, Micros] = {}  # the last beat
         self._listening: dict[str, int] = {}  # sources whose change the loop reports, with the descriptor
         self._many_bytes = 0
         self._share: CpuShare | None = None
@@ -181,16 +186,36 @@ class SourceThreads:
         )
         future.add_done_callback(lambda done: self._cut(read, self.sources[name], done))
 
-    def _schedule_beat(self, name: str) -> None:
-        if name not in self._beating:
-            self._beating.add(name)
-            beat_us = self._host.node.parameters.flush_us
-            delay_us = beat_us - self._host.clock_us() % beat_us
-            asyncio.get_running_loop().call_later(delay_us / 1e6, self._beat, name)
+    def _schedule_beat(self, name: str, *, is_still: bool = False) -> None:
+        """is_still: the last beat found nothing new."""
+        resting = self._resting.pop(name, None)
+        if resting is not None:
+            resting.cancel()
+        elif name in self._beating:
+            return
+        self._beating.add(name)
+        beat_us, now_us = self._host.node.parameters.flush_us, self._host.clock_us()
+        wait_us = self._rest_us(name, now_us) if is_still else 0
+        delay_us = wait_us + beat_us - (now_us + wait_us) % beat_us
+        call = asyncio.get_running_loop().call_later(delay_us / 1e6, self._beat, name)
+        if wait_us:
+            self._resting[name] = call
+            self._listen(name)
+
+    def _rest_us(self, name: str, now_us: Micros) -> int:
+        """How long no beat has anything to do, if no log changes: what is due is due when the clock, less the grace of an idle
+        source, has reached it."""
+        parameters = self._host.node.parameters
+        if self.sources[name].fileno() < 0 or self.sources[name].poll_s < REST_S:
+            return 0
+        due_us = [read.due_us for read in self._waiting[name].values() if not read.at_line]
+        reached_us = min((due + parameters.idle_grace_us for due in due_us), default=now_us)
+        return max(0, min(int(REST_S * 1e6), reached_us - now_us) - parameters.flush_us)
 
     def _beat(self, name: str) -> None:
         """Read on for those that may be due, and for some others in turn."""
         self._beating.discard(name)
+        self._resting.pop(name, None)
         waiting, clock_us = self._waiting[name], self._host.clock_us()
         workers = {job: seat.worker for job, seat in self._host.node.seats.items() if job in waiting}
         for job, read in list(waiting.items()):
@@ -203,25 +228,32 @@ class SourceThreads:
         if delayed:
             self._schedule_beat(name)
             return
-        turns = max(1, int(TURN_S * 1e6) // self._host.node.parameters.flush_us)
-        turn = list(waiting.values())[: 1 + len(waiting) // turns]
+        share = (clock_us - self._beat_us.get(name, clock_us)) / (TURN_S * 1e6)
+        self._beat_us[name] = clock_us
+        turn = list(waiting.values())[: 1 + max(0, int(len(waiting) * share))]
         for read in turn:
             waiting[read.job] = waiting.pop(read.job)
         due = [read for read in waiting.values() if read.due_us <= clock_us and read not in turn]
         asked = [(read, worker.schedule) for read in (*turn, *due) if (worker := workers[read.job])]
         self._beating.add(name)
-        self._read_on(name, asked).add_done_callback(lambda done: self._beat_done(name, done))
+        known = self._read_bytes(name)
+        self._read_on(name, asked).add_done_callback(lambda done: self._beat_done(name, done, known))
 
     def _read_on(self, name: str, asked: Sequence[tuple[Read, Schedule]]) -> asyncio.Future[list[Answer]]:
         about = asked, self._waiting[name], self._host.clock_us(), time.monotonic()
         loop = asyncio.get_running_loop()
         return loop.run_in_executor(self._threads[name], _read_on, self.sources[name], *about)
 
-    def _beat_done(self, name: str, done: asyncio.Future[list[Answer]]) -> None:
+    def _read_bytes(self, name: str) -> int:
+        counters = self.sources[name].counters
+        return counters.front_bytes + counters.again_bytes
+
+    def _beat_done(self, name: str, done: asyncio.Future[list[Answer]], known: int) -> None:
+        """known: `_read_bytes` before."""
         self._beating.discard(name)
         self._read_on_done(name, done)
         if not self._host.is_over and any(not read.at_line for read in self._waiting[name].values()):
-            self._schedule_beat(name)
+            self._schedule_beat(name, is_still=self._read_bytes(name) == known)
 
     def _listen(self, name: str) -> None:
         """Have the loop report, once, that a log of the source has changed."""
@@ -239,6 +271,8 @@ class SourceThreads:
         """Read on for those that await a line. Whom this read does not answer waits for the next beat, so events of a busy log
         cost one read in each."""
         self._hush(name)
+        if name in self._resting:
+            self._schedule_beat(name)
         if self._share is not None and self._share.wait_s(time.process_time(), time.monotonic()) > 0:
             return
         seats = self._host.node.seats

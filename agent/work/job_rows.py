@@ -90,25 +90,20 @@ class JobRows:
             (line.from_us, stop, self._workers[line.version])
             for line, stop in zip(schedule, stops, strict=True)
         ]
+        # Memory that a cut empties, of fronts and settled rows; and that with the workers' caches. Both are kept: a source looks
+        # at those of all its jobs at each read.
+        self.uncut_bytes = self.nbytes = 0
+        self._measure()
 
     @property
     def columns(self) -> frozenset[Column]:
         """The columns that the parser must fill, besides `time`."""
         return frozenset(column for worker in self._workers.values() for column in worker.plan.columns)
 
-    @property
-    def uncut_bytes(self) -> int:
-        """Memory that a cut empties: of the fronts and of settled rows."""
-        return self._settled_bytes + sum(worker.uncut_bytes for worker in self._workers.values())
-
-    @property
-    def nbytes(self) -> int:
-        """That memory, and the workers' caches."""
-        return self._settled_bytes + sum(worker.nbytes for worker in self._workers.values())
-
-    @property
-    def _settled_bytes(self) -> int:
-        return sum(part.nbytes for parts in self._settled for part in parts.values())
+    def _measure(self) -> None:
+        settled = sum(part.nbytes for parts in self._settled for part in parts.values())
+        self.uncut_bytes = settled + sum(worker.uncut_bytes for worker in self._workers.values())
+        self.nbytes = settled + sum(worker.nbytes for worker in self._workers.values())
 
     def add(self, batch: Batch, before: Before, too_long: int, is_known: bool = False) -> None:
         """Take a block's lines; `too_long` lines before it were skipped. is_known: the job's log knows the file. O(rows)."""
@@ -127,6 +122,7 @@ class JobRows:
             mine = _between(batch, times, first, low, stop)
             if mine is not None:
                 worker.add(complete(mine, worker), pane_before=before.last_time)
+        self._measure()
 
     def has_whole_pane(self, from_us: Micros, until_us: Micros) -> bool:
         """Whether a whole pane is between these times, so that no line of it was parsed."""
@@ -139,10 +135,12 @@ class JobRows:
         self._settled += self._deltas()
         for worker in self._workers.values():
             worker.forget()
+        self._measure()
 
     def cut(self) -> dict[str, Part]:
         """All rows since the last cut."""
         deltas, self._settled = self._settled + self._deltas(), []
+        self._measure()
         return merge_parts(deltas)
 
     def _deltas(self) -> list[dict[str, Part]]:
@@ -157,6 +155,8 @@ def _between(
     batch: Batch, times: NDArray[np.int64], first: Micros, low: Micros, stop: Micros
 ) -> Batch | None:
     """The lines in [low, stop), including rejected ones; None if there are none."""
+    if len(times) and low <= min(first, int(times.min())) and max(first, int(times.max())) < stop:
+        return batch
     rows = (times >= low) & (times < stop)
     at = batch.reject_rows
     when = np.where(at > 0, times[np.maximum(at, 1) - 1], first) if len(times) else np.full(len(at), first)

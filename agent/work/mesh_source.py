@@ -102,8 +102,8 @@ class MeshSource:
         self._memory_max = cap // bounds.BUDGET_DIVISOR
         self._turn_bytes, self._cut_bytes = cut_bytes, min(cut_bytes, cap // bounds.CUT_DIVISOR)
         self._totals, self._unparsed, self._path = Totals(), Unparsed(name, format), ""
-        # After the last read: memory held; bytes that no job has read, by path; see `LogFiles.gone_us` and `Source.inodes`.
-        self.nbytes, self.lag_bytes = 0, dict[str, int]()
+        # After the last read: memory held; bytes that no job has read, by path; see `LogFiles.gone_us` and `Source`.
+        self.nbytes, self.lag_bytes, self.poll_s = 0, dict[str, int](), 0.0
         self.gone_us: Micros = 0
         self.inodes: dict[str, tuple[int, int]] = {}
         self._pending_notices: list[str] = []
@@ -138,8 +138,7 @@ class MeshSource:
         self._time_max = self._files.notes.time_max
         self._parse_health = ParseHealth()
         self._reject: Reject | None = None
-        self._lost_bytes, self._lost_us = 0, 0
-        self._spent, self._lock = Spent(), Lock()
+        self._lost_bytes, self._lost_us, self._spent, self._lock = 0, 0, Spent(), Lock()
 
     def read(self, read: Read, schedule: Schedule, clock_us: Micros, now_s: float) -> Cut:
         """Answer a `Read`, due or not. Takes at most some tens of milliseconds; may be called in a thread, one call at a time.
@@ -177,7 +176,8 @@ class MeshSource:
         held = self._parsing.nbytes + sum(reading.rows.nbytes for reading in self._readings.values())
         self.nbytes = held + self._block_bytes + len(self._rescans) * (self._line_max + 1)
         self.lag_bytes, self.problems = self._source.lag_bytes(), self._losses.problems
-        self.inodes, self.gone_us = self._source.inodes(), self._files.gone_us()
+        self.inodes, self.poll_s = self._source.inodes(), self._source.poll_s
+        self.gone_us = self._files.gone_us()
         if self.totals.lines != self._totals.lines:
             copies = {"rejects": Counter(self._totals.rejects), "lost": Counter(self._totals.lost)}
             self.totals = msgspec.structs.replace(self._totals, **copies)

@@ -12,7 +12,7 @@ import pytest
 
 from elf.agent.config.config import load
 from elf.agent.host.job_costs import JobCosts
-from elf.agent.host.source_threads import SourceThreads
+from elf.agent.host.source_threads import REST_S, SourceThreads
 from elf.cbt.budget import Budget
 from elf.jobmaster.log.schedule import AFTER_ALL
 from elf.srt.messages.effects import Read
@@ -89,6 +89,59 @@ def test_an_awaited_line_is_cut_when_it_is_written(tmp_path: Path) -> None:
     )
     threads = SourceThreads(host, None)
     assert asyncio.run(follow()) == [len(LINE)]
+
+
+def test_a_still_log_is_left_alone_and_a_new_line_is_read_soon(tmp_path: Path) -> None:
+    log = tmp_path / "access.log"
+    log.write_bytes(LINE)
+    path = tmp_path / "elf.toml"
+    path.write_text(
+        '[agent]\nname = "web"\nstate_dir = "state"\nlisten = "127.0.0.1:0"\nsecurity = "none"\n'
+        '[[source]]\nname = "access"\npath = "access.log"\nformat = "combined"\nstart = "beginning"\n'
+    )
+    (tmp_path / "state").mkdir()
+    seat = SimpleNamespace(
+        spec=SimpleNamespace(source="access"),
+        worker=SimpleNamespace(schedule=(line_of(plan_of(), 1, 0),), awaits=lambda request: True),
+    )
+    now_us = 1_700_000_000_000_000
+    host: Any = SimpleNamespace(
+        is_over=False,
+        node=SimpleNamespace(
+            seats={b"job": seat},
+            cut=lambda cut, now: (),
+            parameters=SimpleNamespace(flush_us=1_000, idle_grace_us=1_000_000),
+        ),
+        costs=JobCosts(),
+        notices=print,
+        perform=list,
+        clock_us=lambda: now_us,
+    )
+    threads = SourceThreads(host, None)
+
+    async def follow() -> tuple[list[float], int]:
+        loop = asyncio.get_running_loop()
+        with ExitStack() as opened:
+            budget: Any = Budget(64 << 20, tmp_path, lambda: 0, 0)
+            opened.callback(budget.close)
+            threads.open(load(path, environ={}), node_id(b"me"), budget, 1_000_000, opened, is_lost=False)
+            (source,) = threads.sources.values()
+            threads.read(Read(b"job", 1, 1, {}, 0, due_us=now_us + 10_000_000))
+            while not threads._resting:
+                await asyncio.sleep(0)
+            rests = [threads._resting["access"].when() - loop.time()]
+            with log.open("ab") as file:
+                file.write(LINE)
+            while source.totals.lines < 2:
+                await asyncio.sleep(0)
+            threads.read(Read(b"job", 2, 1, {}, 0, due_us=now_us + 100_000))
+            while not threads._resting or source.totals.lines < 2:
+                await asyncio.sleep(0)
+            return rests, source.totals.lines
+
+    (rest,), lines = asyncio.run(follow())
+    assert 0.5 < rest <= REST_S
+    assert lines == 2
 
 
 @pytest.mark.parametrize("worker", [None, SimpleNamespace(schedule=())])
