@@ -66,12 +66,18 @@ def free_bytes() -> int:
 
 
 def resident_bytes() -> int:
-    """The resident memory of this process; 0 if unknown. Some 10 microseconds."""
+    """The resident memory of this process; 0 if unknown. Some 2 microseconds, since the file stays open."""
     try:
-        with open("/proc/self/statm", "rb", buffering=0) as file:
-            return int(file.read(128).split()[1]) * PAGE_BYTES
+        return int(os.pread(_statm(), 128, 0).split()[1]) * PAGE_BYTES
     except OSError:
         return 0
+
+
+@cache
+def _statm() -> int:
+    """The file that counts this process's pages. A child that is forked has another one."""
+    os.register_at_fork(after_in_child=_statm.cache_clear)
+    return os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
 
 
 def use_large_pages() -> None:

@@ -13,7 +13,8 @@ flush_us (`elf.srt.tree.cadence`). What bounds the silence of a worker must outl
                           | where it is shorter, so is this (`Parameters.unsent_us`)
     forget_us             | a live worker's watermark moves every 20 s: a day is 4,320 times that; twice at least, likewise
     lagging_us            | from the watermark to the clock at a cut: a cut late does not make the watermark of that cut old
-    idle_grace_us         | files are read and folders scanned at every flush_us, so an idle source is noticed as soon as before
+    idle_grace_us         | files are read and folders scanned at every flush_us while lines come, and when an idle source reaches
+                          | the next cut, so its watermark is as early as before
     readings of a source  | expire without a read for 10 s (`ABSENT_S`); each has a turn in 5 s: 25 beats of 200 ms, 5 of 1 s
     park_us, and the time | from when a bundle is there or has left: 2 s, and 8 s; without a bundle nothing is overdue
     of an overdue Commit  |
