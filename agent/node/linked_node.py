@@ -59,6 +59,9 @@ class LinkedNode:
         self.sent_bytes: Counter[JobId] = Counter()
         """Bytes of bundles that were sent up each job's tree, roughly."""
         self._to_self: deque[tuple[NodeId, Message]] = deque()  # messages to itself
+        self._answers: list[Outer] | None = (
+            None  # while messages to itself are delivered: the effects of that
+        )
         # Jobs with a message whose encoding raised during this call.
         self._unsent: dict[JobId, Exception] = {}
 
@@ -66,6 +69,10 @@ class LinkedNode:
         self.standing = standing
         self.is_aside = standing is not Standing.IN
         """Whether other nodes serve in this node's place, because its disk writes fail."""
+
+    @abstractmethod
+    def _take(self, source: NodeId, message: Message, now: int, out: list[Outer]) -> None:
+        """Step the core that the message is for."""
 
     @abstractmethod
     def _route(
@@ -111,6 +118,18 @@ class LinkedNode:
             return []
 
     # Effects.
+
+    def _deliver_own(self, now: int, out: list[Outer]) -> None:
+        """Deliver this node's messages to itself until there are none. What other parts of this host answer meanwhile (`carry`)
+        joins `out`: a master beside its sink may have any number of windows that the sink has already, each sent when the one
+        before is refused, and no call must be within that of another."""
+        former, self._answers = self._answers, out
+        try:
+            while self._to_self:
+                source, message = self._to_self.popleft()
+                self._take(source, message, now, out)
+        finally:
+            self._answers = former
 
     def _do(self, effects: Sequence[Effect], now: int, out: list[Outer], owner: object = None) -> None:
         """Turn a core's effects into those that the host performs.

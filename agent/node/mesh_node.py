@@ -330,10 +330,11 @@ class MeshNode(SeatedNode):
         return out
 
     def carry(self, effects: Sequence[Effect], now: int, owner: object = None) -> list[Outer]:
-        """Effects of other parts of this host. Effects of one `owner` keep their order, as those of a core do."""
+        """Effects of other parts of this host. Effects of one `owner` keep their order, as those of a core do. Those of a part
+        that answers a message of this node are among what the present call returns."""
         out: list[Outer] = []
-        self._do(effects, now, out, owner)
-        return self._end(now, out)
+        self._do(effects, now, out if self._answers is None else self._answers, owner)
+        return self._end(now, out) if self._answers is None else out
 
     def leave(self, now: int) -> list[Outer]:
         """Leave the mesh for good: workers send Goodbye once their last line is committed. `has_left` is True when all is
@@ -441,9 +442,7 @@ class MeshNode(SeatedNode):
     def _end(self, now: int, out: list[Outer]) -> list[Outer]:
         """End each call: deliver this node's messages to itself until there are none; then step aside, depart or fail seats, if
         that is due."""
-        while self._to_self:
-            source, message = self._to_self.popleft()
-            self._take(source, message, now, out)
+        self._deliver_own(now, out)
         barrier = self._barrier
         if barrier.begun != barrier.done and barrier.is_over and self.standing is not Standing.OUT:
             self._step_aside(now, out)
