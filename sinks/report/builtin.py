@@ -43,7 +43,8 @@ ROWS_MAX = 100_000
 class Report(msgspec.Struct, frozen=True):
     """A report: SQL over the merged sums `requests` and `bytes`, grouped by time and `key`.
 
-    every_us: the length of a step; None: one row per key over all time. chart: the kind of its chart in HTML.
+    every_us: the length of a step; None: one row per key over all time. chart: the kind of its chart in HTML. would: a query
+    whose job could answer it; "" for a report of which few lakes have the key, so that it is no news that one has not.
     """
 
     name: str
@@ -55,7 +56,7 @@ class Report(msgspec.Struct, frozen=True):
     select: tuple[str, ...]  # SQL of the columns, over the groups, `requests` and `bytes`
     order: str
     chart: str
-    would: str  # a query whose job could answer the report
+    would: str
     limit: int = ROWS_MAX
     more: tuple[str, ...] = ()  # further SQL aggregates over `key` and the measures
 
@@ -100,6 +101,21 @@ REPORTS = (
     Report(
         "bytes_by_hour", "Bytes sent by hour", layout.HOUR_US, None, ("bytes",), _HOUR, ("hour", "bytes"),
         "hour", "columns", _ALL,
+    ),
+    Report(
+        "bytes_by_day", "Bytes sent by day", DAY_US, None, ("bytes",), _DAY, ("day", "bytes"),
+        "day", "columns", _ALL,
+    ),
+    *(
+        Report(
+            name, title, None, key, ("requests",), (f"key AS {key}",), (key, "requests"),
+            f"requests DESC, {key}", "bars", "", TOP_PATHS,
+        )
+        for name, title, key in (
+            ("top_clients", "Top clients", "client_ip"),
+            ("top_referrers", "Top referrers", "referer"),
+            ("top_agents", "Top user agents", "user_agent"),
+        )
     ),
 )  # fmt: skip
 

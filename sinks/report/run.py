@@ -19,11 +19,14 @@ from elf.jobmaster.windows.result import COUNTERS, ColumnInfo
 from elf.sinks.lake import spark_read
 from elf.sinks.lake.every import Every
 from elf.sinks.lake.stored import Stored
-from elf.sinks.report import builtin
+from elf.sinks.report import builtin, calendar
 from elf.sinks.report.rows import Rows, Section, rows_of
 
 Bounds = tuple[int | None, int | None]
 NO_BOUNDS: Bounds = (None, None)
+
+_FURTHER = {"traffic_by_day": calendar.by_calendar, "traffic_by_hour": calendar.unusual_hours}
+"""What follows from the rows of a report."""
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -171,21 +174,29 @@ class Run:
         of_source = [s for s in self.stored if s.recipe["source"] == source]
         versions = builtin.chosen(each, of_source, self.zone)
         if not versions:
-            self.note(self._unanswered(each, of_source, source))
+            if each.would:
+                self.note(self._unanswered(each, of_source, source))
             return
+        span = 0, 0
         if each.every_us is not None:
             counted = [counters for stored in versions if (counters := self._counters(stored))[0]]
             if not counted:
                 return  # all panes were withdrawn
-            start, end = min(row[1] for row in counted), max(row[2] for row in counted)
-            stepped = builtin.in_steps(each, versions, start, end)
+            span = min(row[1] for row in counted), max(row[2] for row in counted)
+            stepped = builtin.in_steps(each, versions, *span)
             if stepped is None:
                 return
             each = stepped
         several = len({stored.recipe["source"] for stored in self.stored}) > 1
         title, note = f"{each.title} of {source}" if several else each.title, f"From job {versions[0].job}."
         columns, rows = self._answer(each, versions)
+        further = _FURTHER.get(each.name)
+        if further is not None:
+            rows = list(rows)
         yield Section(each.name, title, columns, rows, each.chart, note, each.every_us or DAY_US)
+        if further is not None:
+            for section in further(calendar.counts_of(rows), self.zone, span, note):
+                yield replace(section, title=f"{section.title} of {source}" if several else section.title)
 
     def _answer(self, each: builtin.Report, versions: Sequence[Stored]) -> Rows:
         parts = [(stored, self.panes(stored)) for stored in versions]

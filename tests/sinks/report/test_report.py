@@ -20,6 +20,7 @@ from elf.sinks.lake import layout, parquet, spark_read
 from elf.sinks.lake.parquet import ParquetSink
 from elf.sinks.lake.stored import Stored
 from elf.sinks.report import builtin
+from elf.sinks.report.calendar import WEEKDAYS
 from elf.sinks.report.report import report as report_once
 from tests.rigs.lakes.reports import report
 from tests.sinks.lake.lake_states import DAY, HOUR, MINUTE, START, traffic_plan, traffic_state
@@ -155,6 +156,42 @@ def test_built_in_reports(spark: Any, stored: tuple[Path, Lake]) -> None:
     assert held["lines_rejected"] == len(expected)
 
 
+def test_reports_of_keys_that_few_lakes_have_and_of_the_calendar(spark: Any, tmp_path: Path) -> None:
+    """Nine days, of which the last one is not whole."""
+    keys = (("client_ip", STRING), ("referer", STRING), ("user_agent", STRING))
+    panes: Any = {
+        START + n * DAY + hour: {
+            ("10.0.0.1", None, "curl"): (n + 1, n + 1),
+            ("10.0.0.2", "-", "curl"): (2, None),
+        }
+        for n in range(9)
+        for hour in (0, HOUR)
+    }
+    put(tmp_path, traffic_plan(keys), panes)
+    found: dict[str, list[dict[str, Any]]] = {}
+    for row in ask(spark, tmp_path):
+        found.setdefault(row.pop("report"), []).append(row)
+    assert found["top_clients"] == [
+        {"client_ip": "10.0.0.1", "requests": 90},
+        {"client_ip": "10.0.0.2", "requests": 36},
+    ]
+    assert found["top_referrers"] == [{"referer": None, "requests": 90}, {"referer": "-", "requests": 36}]
+    assert found["top_agents"] == [{"user_agent": "curl", "requests": 126}]
+    assert [row["bytes"] for row in found["bytes_by_day"]] == [2 * (n + 1) for n in range(9)]
+    assert [(row["weekday"], row["requests"], row["days"]) for row in found["traffic_by_weekday"]] == [
+        ("Monday", 6 + 20, 2),
+        *((day, 2 * (n + 3), 1) for n, day in enumerate(WEEKDAYS[1:], 1)),
+    ]
+    assert [(row["week"], row["days"], row["change_percent"]) for row in found["traffic_by_week"]] == [
+        ("2026-09-21", 7, None),
+        ("2026-09-28", 1, None),
+    ]
+    assert "top_paths" not in found
+    said = notices(tmp_path)
+    assert "Top paths" in said
+    assert "Top clients" not in said
+
+
 def test_days_and_hours_of_another_zone(spark: Any, stored: tuple[Path, Lake]) -> None:
     """A day of 25 hours, between two midnights of Berlin."""
     sql = (
@@ -222,7 +259,7 @@ def test_the_page_is_whole_offline_and_escaped(spark: Any, stored: tuple[Path, L
     assert "/b?x=&lt;script&gt;alert(1)&lt;/script&gt;" in text
     for fetching in ("src=", "href=", "url(", "@import", "http:", "https:"):
         assert fetching not in text
-    assert text.count("<svg") == 6
+    assert text.count("<svg") == 7
     assert text.count("<section") == text.count("</section>") == 8
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
 
