@@ -260,7 +260,7 @@ def test_the_page_is_whole_offline_and_escaped(spark: Any, stored: tuple[Path, L
     for fetching in ("src=", "href=", "url(", "@import", "http:", "https:"):
         assert fetching not in text
     assert text.count("<svg") == 7
-    assert text.count("<section") == text.count("</section>") == 8
+    assert text.count("<section") == text.count("</section>") == 9
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
 
 
