@@ -59,9 +59,8 @@ class LinkedNode:
         self.sent_bytes: Counter[JobId] = Counter()
         """Bytes of bundles that were sent up each job's tree, roughly."""
         self._to_self: deque[tuple[NodeId, Message]] = deque()  # messages to itself
-        self._answers: list[Outer] | None = (
-            None  # while messages to itself are delivered: the effects of that
-        )
+        # While messages to itself are delivered: the effects of that.
+        self._answers: list[Outer] | None = None
         # Jobs with a message whose encoding raised during this call.
         self._unsent: dict[JobId, Exception] = {}
 
