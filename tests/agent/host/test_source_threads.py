@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 
 from elf.agent.config.config import load
 from elf.agent.host.job_costs import JobCosts
-from elf.agent.host.source_threads import REST_S, SourceThreads
+from elf.agent.host.source_threads import SourceThreads
 from elf.cbt.budget import Budget
 from elf.jobmaster.log.schedule import AFTER_ALL
 from elf.srt.messages.effects import Read
@@ -45,30 +46,49 @@ def test_files_of_an_agent_whose_records_were_deleted_are_not_from_before_it(
         assert [first.size for first in source._files.notes.firsts] == [100] * (not is_lost)
 
 
-def test_an_awaited_line_is_cut_when_it_is_written(tmp_path: Path) -> None:
-    log = tmp_path / "access.log"
+NOW_US = 1_700_000_000_000_000
+
+
+def a_host(cut: Callable[[Cut, int], tuple[()]], **parameters: int) -> Any:
+    """The process around a node that has one job."""
+    worker = SimpleNamespace(schedule=(line_of(plan_of(), 1, 0),), awaits=lambda request: True)
+    seats = {b"job": SimpleNamespace(spec=SimpleNamespace(source="access"), worker=worker)}
+    return SimpleNamespace(
+        is_over=False,
+        node=SimpleNamespace(seats=seats, cut=cut, parameters=SimpleNamespace(**parameters)),
+        costs=JobCosts(),
+        notices=print,
+        perform=list,
+        clock_us=lambda: NOW_US,
+    )
+
+
+@contextmanager
+def opened_in(folder: Path, threads: SourceThreads) -> Iterator[Path]:
+    """With its source over a log of one line."""
+    log, path = folder / "access.log", folder / "elf.toml"
     log.write_bytes(LINE)
-    path = tmp_path / "elf.toml"
     path.write_text(
         '[agent]\nname = "web"\nstate_dir = "state"\nlisten = "127.0.0.1:0"\nsecurity = "none"\n'
         '[[source]]\nname = "access"\npath = "access.log"\nformat = "combined"\nstart = "beginning"\n'
     )
-    (tmp_path / "state").mkdir()
-    me, cuts = node_id(b"me"), asyncio.Queue[Cut]()
-    seat = SimpleNamespace(
-        spec=SimpleNamespace(source="access"),
-        worker=SimpleNamespace(schedule=(line_of(plan_of(), 1, 0),), awaits=lambda request: True),
-    )
+    (folder / "state").mkdir()
+    with ExitStack() as opened:
+        budget: Any = Budget(64 << 20, folder, lambda: 0, 0)
+        opened.callback(budget.close)
+        threads.open(load(path, environ={}), node_id(b"me"), budget, 5_000_000, opened, is_lost=False)
+        yield log
+
+
+def test_an_awaited_line_is_cut_when_it_is_written(tmp_path: Path) -> None:
+    cuts = asyncio.Queue[Cut]()
 
     def cut(cut: Cut, now_us: int) -> tuple[()]:
         cuts.put_nowait(cut)
         return ()
 
     async def follow() -> list[int]:
-        with ExitStack() as opened:
-            budget: Any = Budget(64 << 20, tmp_path, lambda: 0, 0)
-            opened.callback(budget.close)
-            threads.open(load(path, environ={}), me, budget, 5_000_000, opened, is_lost=False)
+        with opened_in(tmp_path, threads) as log:
             threads.read(Read(b"job", 1, 1, {}, 0))
             spans = (await cuts.get()).spans
             positions = {slot: Position(end) for slot, (_, end, _) in spans.items()}
@@ -79,69 +99,46 @@ def test_an_awaited_line_is_cut_when_it_is_written(tmp_path: Path) -> None:
             assert not threads._listening
             return [end - start for start, end, _ in spans.values()]
 
-    host: Any = SimpleNamespace(
-        is_over=False,
-        node=SimpleNamespace(seats={b"job": seat}, cut=cut),
-        costs=JobCosts(),
-        notices=print,
-        perform=list,
-        clock_us=lambda: 1_700_000_000_000_000,
-    )
-    threads = SourceThreads(host, None)
+    threads = SourceThreads(a_host(cut), None)
     assert asyncio.run(follow()) == [len(LINE)]
 
 
-def test_a_still_log_is_left_alone_and_a_new_line_is_read_soon(tmp_path: Path) -> None:
-    log = tmp_path / "access.log"
-    log.write_bytes(LINE)
-    path = tmp_path / "elf.toml"
-    path.write_text(
-        '[agent]\nname = "web"\nstate_dir = "state"\nlisten = "127.0.0.1:0"\nsecurity = "none"\n'
-        '[[source]]\nname = "access"\npath = "access.log"\nformat = "combined"\nstart = "beginning"\n'
-    )
-    (tmp_path / "state").mkdir()
-    seat = SimpleNamespace(
-        spec=SimpleNamespace(source="access"),
-        worker=SimpleNamespace(schedule=(line_of(plan_of(), 1, 0),), awaits=lambda request: True),
-    )
-    now_us = 1_700_000_000_000_000
-    host: Any = SimpleNamespace(
-        is_over=False,
-        node=SimpleNamespace(
-            seats={b"job": seat},
-            cut=lambda cut, now: (),
-            parameters=SimpleNamespace(flush_us=1_000, idle_grace_us=1_000_000),
-        ),
-        costs=JobCosts(),
-        notices=print,
-        perform=list,
-        clock_us=lambda: now_us,
-    )
-    threads = SourceThreads(host, None)
-
-    async def follow() -> tuple[list[float], int]:
-        loop = asyncio.get_running_loop()
-        with ExitStack() as opened:
-            budget: Any = Budget(64 << 20, tmp_path, lambda: 0, 0)
-            opened.callback(budget.close)
-            threads.open(load(path, environ={}), node_id(b"me"), budget, 1_000_000, opened, is_lost=False)
+def test_a_still_log_is_left_alone_until_it_changes(tmp_path: Path) -> None:
+    async def follow() -> list[int]:
+        with opened_in(tmp_path, threads) as log:
             (source,) = threads.sources.values()
-            threads.read(Read(b"job", 1, 1, {}, 0, due_us=now_us + 10_000_000))
+            threads.read(Read(b"job", 1, 1, {}, 0, due_us=NOW_US + 10_000_000))
             while not threads._resting:
                 await asyncio.sleep(0)
-            rests = [threads._resting["access"].when() - loop.time()]
+            rested = [source.totals.lines, threads._rest_us("access", NOW_US)]
             with log.open("ab") as file:
                 file.write(LINE)
             while source.totals.lines < 2:
                 await asyncio.sleep(0)
-            threads.read(Read(b"job", 2, 1, {}, 0, due_us=now_us + 100_000))
-            while not threads._resting or source.totals.lines < 2:
-                await asyncio.sleep(0)
-            return rests, source.totals.lines
+            return rested
 
-    (rest,), lines = asyncio.run(follow())
-    assert 0.5 < rest <= REST_S
-    assert lines == 2
+    threads = SourceThreads(a_host(lambda cut, now: (), flush_us=200_000, idle_grace_us=5_000_000), None)
+    assert asyncio.run(follow()) == [1, 800_000], "the beat after that is a second later"
+
+
+@pytest.mark.parametrize(
+    ("due_us", "rest_us"), [(-4_000_000, 800_000), (-4_500_000, 300_000), (-4_900_000, 0), (-9_000_000, 0)]
+)
+def test_a_still_log_is_looked_at_when_it_reaches_the_next_cut(
+    tmp_path: Path, due_us: int, rest_us: int
+) -> None:
+    """Its watermark is the clock, less the grace of an idle log."""
+    threads = SourceThreads(a_host(lambda cut, now: (), flush_us=200_000, idle_grace_us=5_000_000), None)
+
+    async def rest() -> int:
+        with opened_in(tmp_path, threads):
+            threads.sources["access"].read(
+                Read(b"job", 1, 1, {}, 0), (line_of(plan_of(), 1, 0),), NOW_US, 0.0
+            )
+            threads._waiting["access"] = {b"job": Read(b"job", 2, 1, {}, 0, due_us=NOW_US + due_us)}
+            return threads._rest_us("access", NOW_US)
+
+    assert asyncio.run(rest()) == rest_us
 
 
 @pytest.mark.parametrize("worker", [None, SimpleNamespace(schedule=())])
