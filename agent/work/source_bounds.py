@@ -11,7 +11,7 @@ FULL = 2
 """So many times as much ends a turn in the middle: a cut at the log's end needs no second one for the lines behind it."""
 BUDGET_DIVISOR = 4
 """Rows gathered between cuts take at most the budget divided by this."""
-STRINGS_DIVISOR, CUT_DIVISOR, BLOCK_DIVISOR = 16, 32, 48
+STRINGS_DIVISOR, CUT_DIVISOR, BLOCK_DIVISOR = 16, 32, 128
 """Divisors of the budget: the quotients bound the dictionaries, the bytes of one cut, and the bytes of one block. If all paths
 differ, rows are twice as large as their lines, and several copies of a cut exist at once: fronts, rows, entries that wait for the
 log, records, a tree's fragments; and a restart reads entries back uncompressed."""
