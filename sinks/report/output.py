@@ -87,11 +87,16 @@ def write_page(
     sections: Sequence[Section],
     notes: Sequence[str],
 ) -> None:
-    """Write one HTML file, whole or not at all. Raises UsageError if it fails."""
+    """Write one HTML file, whole or not at all; into a device or a pipe, as /dev/stdout, as it is. A symbolic link stays one.
+    Raises UsageError if it fails."""
     text = page(title, subtitle, cards, sections, notes)
     path = Path(target)
     try:
-        fd, unfinished = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.")
+        if path.exists() and not path.is_file():
+            path.write_text(text, encoding="utf-8", errors="replace")
+            return
+        path = path.resolve()
+        fd, unfinished = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
             with os.fdopen(fd, "w", encoding="utf-8", errors="replace") as file:
                 file.write(text)

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from elf.errors import UsageError
 from elf.jobmaster.windows.result import ColumnInfo
 from elf.sinks.console.cells import show_in
 from elf.sinks.report import charts
 from elf.sinks.report.charts import Series
-from elf.sinks.report.output import html_file
+from elf.sinks.report.output import html_file, write_page
 from elf.sinks.report.page import page
 from elf.sinks.report.rows import Section
 
@@ -173,3 +176,20 @@ def test_a_section_without_rows_has_no_chart() -> None:
 def test_html_wants_a_folder_that_is_there() -> None:
     assert html_file("html:/tmp/x.html") == "/tmp/x.html"
     assert html_file("csv") is None
+
+
+def test_a_page_replaces_no_device_and_no_link(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    write_page(str(tmp_path / "pipe"), "A title", "", (), (), ())
+    assert b"A title" in os.read(reader, 1 << 16)
+    os.close(reader)
+    assert (tmp_path / "pipe").is_fifo()
+    (tmp_path / "link.html").symlink_to(tmp_path / "page.html")
+    write_page(str(tmp_path / "link.html"), "A title", "", (), (), ())
+    assert (tmp_path / "link.html").is_symlink()
+    assert "A title" in (tmp_path / "page.html").read_text()
+    with pytest.raises(UsageError, match="cannot write /dev/full: No space left on device"):
+        write_page("/dev/full", "A title", "", (), (), ())
+    with pytest.raises(UsageError, match="Is a directory"):
+        write_page(str(tmp_path), "A title", "", (), (), ())
