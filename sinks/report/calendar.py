@@ -81,8 +81,8 @@ def unusual_hours(hours: Counts, zone: str, span: Span, note: str) -> Iterator[S
         return
     found.sort(key=lambda row: (-abs(row[3]), row[0]))
     columns = _columns(hour="timestamp", requests="bigint", usual="decimal(20,1)", deviations="decimal(20,1)")
-    told = f"{len(found)} of {judged} hours that have {FORMER_MIN} former weeks are unusual. {note}"
-    yield Section("unusual_hours", "Unusual hours", columns, found[:HOURS_MAX], note=told)
+    summary = f"{len(found)} of {judged} hours that have {FORMER_MIN} former weeks are unusual. {note}"
+    yield Section("unusual_hours", "Unusual hours", columns, found[:HOURS_MAX], note=summary)
 
 
 def _local(at: int, zone: ZoneInfo) -> datetime:
