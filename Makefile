@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 # Containers often set it. Hundreds of processes would then compile what they import, each again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo quick test lint style types check wheel soak torture bench bench-smoke kernels clean
+.PHONY: demo quick test test-long lint style types check wheel soak torture bench bench-smoke kernels clean
 
 demo: $(VENV)/.ready
 	$(BIN)/elf demo
@@ -17,10 +17,15 @@ QUICK := not process and not spark and not slow
 quick: lint
 	$(BIN)/python -m pytest -q -n auto -m "$(QUICK)"
 
-# Everything that must hold before a change is shared. The types and the wheel take one core each.
+# What must hold before a change is shared. The types and the wheel take one core each.
 test: style
 	$(MAKE) --no-print-directory -j 2 types wheel
 	$(MAKE) --no-print-directory check
+
+# Tests that take some ten seconds each: kept scenarios, a minute of torture, caps of memory, real networks, all benchmarks on small
+# logs. CI runs them after `make test`.
+test-long: $(VENV)/.ready
+	$(BIN)/python -m pytest -q -n auto --dist loadgroup -m long
 
 lint: style types
 
@@ -35,7 +40,7 @@ types: $(VENV)/.ready
 
 # On all cores, with one process more than these; whatever needs Spark shares one process, and so one session.
 check: $(VENV)/.ready
-	$(BIN)/python -m pytest -q -n auto --dist loadgroup
+	$(BIN)/python -m pytest -q -n auto --dist loadgroup -m "not long"
 
 # The wheel, built from the source archive, in an environment that holds nothing else.
 wheel: $(VENV)/.ready

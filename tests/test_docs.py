@@ -102,6 +102,7 @@ def test_the_transcript_is_what_the_simulator_says() -> None:
         TAKEOVER.write_text(document)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_planned_fleet_is_what_the_simulator_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -80,6 +80,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize("name", CASES)
 def test_a_process_stays_under_its_cap_and_its_results_are_the_same(name: str, log: Path) -> None:
@@ -162,6 +163,7 @@ def follow(folder: Path, lines: int) -> tuple[int, list[tuple[object, ...]]]:
     return int(errors.rpartition("VmHWM:")[2].split()[0]) * 1024, top
 
 
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_a_live_agent_stays_under_its_cap_also_when_it_starts_again(log: Path, tmp_path: Path) -> None:
     """Two jobs with a group for nearly every line, which arrive as fast as they are read."""

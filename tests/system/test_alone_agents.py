@@ -83,6 +83,7 @@ def newest_total(folder: Path) -> tuple[int, int]:
     return (0, 0) if best is None else (best["n"], best["b"] or 0)
 
 
+@pytest.mark.long
 def test_totals_are_exact_after_kill_at_any_moment(tmp_path: Path) -> None:
     rng = random.Random(8)
     log = [f"{line}\n" for line in recent(6_000, 31)]

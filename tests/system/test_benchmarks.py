@@ -18,6 +18,7 @@ BENCHMARKS = paths.ROOT / "benchmarks"
 SECONDS_MAX = 600
 """None takes a tenth of it, unless it stands still."""
 pytestmark = [
+    pytest.mark.long,
     pytest.mark.skipif(not BENCHMARKS.exists(), reason="the benchmarks are not part of an installed package"),
     pytest.mark.skipif(shutil.which("taskset") is None, reason="taskset (util-linux) is not installed"),
 ]

@@ -238,6 +238,7 @@ def fits(text: str, shown: str) -> bool:
     return True
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.skipif(bool(refusal()), reason=refusal())
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")

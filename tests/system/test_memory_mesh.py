@@ -18,6 +18,7 @@ from tests.rigs.agents.mesh_rig import Agent, Fleet, line, peak_bytes, wait_unti
 from tests.rigs.memory_group import MemoryGroup, memory_group
 
 pytestmark = [
+    pytest.mark.long,
     pytest.mark.skipif(sys.platform != "linux", reason="reads /proc"),
     pytest.mark.usefixtures("bare_agents"),
 ]

@@ -12,7 +12,7 @@ from tests.rigs.agents.mesh_rig import FAST, Fleet, wait_until
 from tests.rigs.agents.netns_rig import NetFleet, Network, Wire, refusal
 from tests.rigs.agents.seen import WAIT_S, Seen
 
-pytestmark = pytest.mark.skipif(bool(refusal()), reason=refusal())
+pytestmark = [pytest.mark.long, pytest.mark.skipif(bool(refusal()), reason=refusal())]
 
 PARTED = FAST | {"hold_max": "500ms"}
 """A window waits only so long for agents that are out of reach."""

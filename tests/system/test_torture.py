@@ -436,6 +436,7 @@ def test_lines_of_all_logs_are_judged(tmp_path: Path) -> None:
     assert verdict.counts["words"] == 4
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.skipif(bool(refusal()) and os.environ.get("CI") != "true", reason=refusal())
 def test_a_minute_of_it(tmp_path: Path) -> None:

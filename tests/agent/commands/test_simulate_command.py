@@ -37,6 +37,7 @@ def report(fleet: Fleet) -> FleetReport:
 
 
 class TestFigures:
+    @pytest.mark.slow
     def test_every_window_is_exact(self, fleet: Fleet, report: FleetReport) -> None:
         assert report.exact is True
         assert not report.wrong

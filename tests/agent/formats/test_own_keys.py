@@ -138,6 +138,7 @@ def expected(value: Any, type: SqlType) -> Any:
     return (int(exact), False) if fits else (None, True)
 
 
+@pytest.mark.slow
 @given(st.lists(VALUES, min_size=1, max_size=6), st.sampled_from([STRING, BIGINT, DOUBLE, BOOLEAN]))
 @profile
 def test_a_value_is_what_pythons_json_has_or_is_counted(texts: list[str], type: SqlType) -> None:
@@ -297,6 +298,7 @@ def test_repeated_keys_and_lists_are_as_python_reads_them(inner: str) -> None:
         assert (load(found) if isinstance(wanted, list | dict) else found) == wanted
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.binary(max_size=30) | VALUES.map(lambda text: line_of(v=text)), max_size=5),
     st.integers(0, 200),

@@ -140,6 +140,7 @@ def outcome(parser: Parser, block: bytes) -> tuple[object, ...]:
     return columns, batch.rows, batch.rejects, list(batch.reject_rows), batch.samples, batch.invalid_utf8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FORMATS)
 def test_shortcuts_give_what_the_general_code_gives(name: str) -> None:
     @settings(max_examples=60, derandomize=True, deadline=None)

@@ -539,6 +539,7 @@ OCTET = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wide", [True, False])
 def test_a_clients_address_has_four_numbers_up_to_255(wide: bool) -> None:
     parser = Parser(COMBINED, ("client_ip",), wide=wide)

@@ -76,6 +76,7 @@ def watched(scenario: s.Scenario, coded: type[Disk] | None = None) -> tuple[Outc
     return simulate(scenario, prepare=runs.append, coded=coded), runs[0]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_job_is_exact_after_it_and_no_other_notices() -> None:
     """No link is reset, the other job keeps its master: `Bugs.check_spared`. What raises once does so beside four others."""

@@ -26,6 +26,7 @@ def ran(scenario: Scenario) -> Run:
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("later_us", [0, 20 * MS, 60 * MS, 200 * MS])
 def test_an_operators_key_is_revoked_in_the_middle_of_an_update(later_us: int) -> None:
     """The change is refused, or it counts until the grace period is over and the job falls back: never by halves."""

@@ -25,6 +25,7 @@ pytestmark = pytest.mark.slow
 ALL = (*CANARIES, *FLEET_CANARIES)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("canary", ALL, ids=[f"{each.rule} | {each.broken}" for each in ALL])
 def test_without_a_rule_the_simulator_fails(canary: Canary) -> None:
     check(canary)

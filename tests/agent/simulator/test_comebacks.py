@@ -68,6 +68,7 @@ SEEDS = (1, 3, 7, 8, 13, 15, 18)
 masters that die meanwhile. Of the changes that the soak draws, four in ten go back."""
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 def test_every_window_is_exact_where_a_version_comes_back(seed: int) -> None:

@@ -32,6 +32,7 @@ def test_lines_of_a_host_count_once_though_another_process_had_its_key(mesh: obj
     assert simulate(mesh(seed)).violation == ""  # type: ignore[operator]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(3))
 def test_over_bytes_too(seed: int) -> None:
     assert simulate(meshes.twins(seed), coded=JournalDisk).violation == ""

@@ -111,6 +111,7 @@ def lost_changes(scenario: s.Scenario) -> set[tuple[str, int]]:
     return watcher.lines - {(line.version, line.from_us) for line in state.positions.schedule}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", [trio, one_way])
 def test_the_log_with_a_majority_of_reports_continues(kind: Any) -> None:
     begun_anew = 0

@@ -202,6 +202,7 @@ def test_signed_items_that_cannot_be_decoded_are_harmless(mesh: Still) -> None:
     assert mesh.digests() == before
 
 
+@pytest.mark.long
 def test_commands_sign_what_they_start(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -79,11 +79,13 @@ def test_mixed_faults_while_hardly_anybody_reads(seed: int) -> None:
     check(visited(random_scenario(seed), share=1))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", WATCHED)
 def test_invariants_hold_after_every_event(seed: int) -> None:
     check(random_scenario(seed), every=1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("path", KEPT, ids=lambda path: path.stem)
 def test_scenarios_that_failed_once(path: Path) -> None:
     """Large ones with one job: `make soak` runs them with all."""

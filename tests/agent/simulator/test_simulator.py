@@ -41,6 +41,7 @@ CALM = Scenario(seed=1, hosts=4, jobs=(JOB,), parameters=QUICK, trouble_us=6 * S
 # The same seed, the same trace.
 
 
+@pytest.mark.long
 @pytest.mark.process
 def test_the_same_seed_gives_the_same_trace_whatever_python_hashes() -> None:
     program = (

@@ -155,6 +155,7 @@ class World:
             check_exact(job, self.server.files)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("pattern", PATTERNS)
 @pytest.mark.parametrize("start", ["end", "beginning"])
 @pytest.mark.parametrize("state", ["kept", "lost"])

@@ -15,6 +15,7 @@ from elf.jobmaster.values.zones import EPOCH, LAST_US, Zone
 NAMES = ["Europe/Berlin", "America/Sao_Paulo", "Australia/Lord_Howe", "Asia/Kathmandu", "Africa/Casablanca"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 @settings(derandomize=True, max_examples=60, deadline=None)
 @given(times=st.lists(st.integers(0, LAST_US // 2), min_size=1, max_size=20))

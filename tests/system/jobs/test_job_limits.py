@@ -137,6 +137,7 @@ def test_a_trial_that_passes_a_limit_ends_by_itself(fleet: Fleet, tmp_path: Path
     assert all(each and each["worker"] == 1 for each in roles)
 
 
+@pytest.mark.long
 @pytest.mark.process
 @pytest.mark.parametrize(
     ("limit", "reason"),

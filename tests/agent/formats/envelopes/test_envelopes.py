@@ -56,6 +56,7 @@ def test_the_kernel_knows_the_kinds() -> None:
     assert _unwrap.KINDS == kinds.KINDS == KINDS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PLAIN)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_wrapped_line_is_the_line_and_the_columns_of_its_envelope(kind: str, name: str) -> None:

@@ -61,6 +61,7 @@ def by_number(path: str) -> int:
     return int(path[1:])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["cri", "docker"])
 @pytest.mark.parametrize("seed", range(8))
 def test_any_restart_and_rotation_gives_the_same_rows(tmp_path: Path, kind: str, seed: int) -> None:

@@ -38,6 +38,7 @@ def newest_final(seed: int) -> tuple[float, int]:
     return found[0]
 
 
+@pytest.mark.slow
 def test_a_job_that_is_restated_again_and_again_has_final_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in range(3):
         behind_s, changes = newest_final(seed)

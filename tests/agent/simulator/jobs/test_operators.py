@@ -54,6 +54,7 @@ def test_of_operators_who_expect_one_version_one_changes_it() -> None:
         assert len(spec_of(run).versions) == 2
 
 
+@pytest.mark.slow
 def test_operators_who_expect_nothing_change_the_job_one_after_the_other() -> None:
     for seed in range(3):
         _, run = ran(meshes.mesh(seed, [*at_once()]))
@@ -67,6 +68,7 @@ def test_operators_who_expect_nothing_change_the_job_one_after_the_other() -> No
         assert "lost" not in {step.state for step in steps}
 
 
+@pytest.mark.slow
 def test_each_side_of_a_partition_takes_a_change_and_history_says_which_one_is_lost() -> None:
     for seed in range(3):
         _, run = ran(meshes.operators_apart(seed))
@@ -124,6 +126,7 @@ def test_every_window_is_exact_with_several_operators(seed: int) -> None:
     ran(meshes.operators(seed))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["split", "next"])
 def test_a_control_line_past_all_reported_lines_has_nothing_read_again(mode: Mode) -> None:
     """Also where the clock of a host is ahead of the operator's by less than `SHIFT_US_MAX`."""

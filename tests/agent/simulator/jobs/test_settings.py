@@ -23,12 +23,14 @@ def test_every_window_is_exact_in_the_sinks_of_its_settings(seed: int) -> None:
     assert outcome.is_exact, outcome.violation
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_settings_are_in_force_whoever_serves(seed: int) -> None:
     outcome = simulate(meshes.tuned(seed))
     assert outcome.is_exact, outcome.violation
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_sides_of_a_partition_that_change_settings_come_to_one_result(seed: int) -> None:
     apart = meshes.operators_apart(seed)
