@@ -282,6 +282,14 @@ def report(
     lake: Annotated[
         str, typer.Argument(metavar="LAKE", help="The folder that a parquet sink wrote, or its URL.")
     ],
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME]...", help="Built-in reports, or files NAME.sql of --reports."),
+    ] = None,
+    reports: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Your own reports: files of SQL.", show_default="reports"),
+    ] = None,
     sql: Annotated[
         str | None, typer.Option(metavar="SQL", help="A query over the lake's jobs, as views.")
     ] = None,
@@ -296,7 +304,7 @@ def report(
         str | None,
         typer.Option(
             metavar="FORM",
-            help="table, json, csv or html:FILE.",
+            help="table, json, csv, html:FILE or parquet:DIR.",
             show_default="table on a terminal, else json",
         ),
     ] = None,
@@ -311,11 +319,13 @@ def report(
 ) -> None:
     """Report on a lake, in Spark unless it is small.
 
-    Without --sql: built-in reports, or with --every the stored jobs over longer windows.
+    Without --sql or a NAME: built-in reports, or with --every the stored jobs over longer windows.
     """
     from elf.agent.commands.lake.report import report_command
 
-    report_command(lake, sql, param or (), every, master, output, display_timezone, since, until)
+    report_command(
+        lake, names or (), reports, sql, param or (), every, master, output, display_timezone, since, until
+    )
 
 
 @app.command()

@@ -13,7 +13,7 @@ from elf.agent.run.together import Answer, Answers, run_together
 from elf.errors import UsageError
 from elf.jobmaster.compile.panels import PANELS, SPAN, Panel, step_for
 from elf.sinks.console.cells import iso
-from elf.sinks.report.output import html_file, write, write_page
+from elf.sinks.report.output import target_of, write, write_page, write_parquet
 from elf.sinks.report.rows import Section
 
 Say = Callable[[str], None]
@@ -33,7 +33,7 @@ def run_page(
     """Read the files twice (for their span of time, and for all panels), and write. Raises UsageError, FormatError."""
     if "-" in options.files:
         raise UsageError("--report all reads its files twice, and standard input only once; name files")
-    target = html_file(output)
+    target = target_of(output)
     about = {"on_progress": on_progress, "on_lost": on_lost, "stop": stop}
     span = run_together(options, {"span": SPAN}, notices=notices, **about)  # type: ignore[arg-type]
     if stop.is_set():
@@ -47,16 +47,22 @@ def run_page(
     found = run_together(options, queries, **about)  # type: ignore[arg-type]
     sections = list(_sections(found, first, last, step_us, words))
     notes = _left_out(found)
-    if target is None:
+    if target.form != "html":
         for note in notes:
             notices(note)
-        write(sections, output, sys.stdout.buffer, single=False)
+        if target.form == "parquet":
+            paths = write_parquet(target.path, sections)
+            notices(f"{len(paths)} files written to {target.path}")
+        else:
+            write(sections, target.form, sys.stdout.buffer, single=False)
         return found.summary
     if found.summary.lost:
         notes.insert(0, "Not all of the input could be read: every figure lacks lines.")
     subtitle = f"{', '.join(options.files)}; times of {zone}"
-    write_page(target, "Web traffic", subtitle, _cards(found.summary, first, last, requests), sections, notes)
-    notices(f"{target} was written")
+    write_page(
+        target.path, "Web traffic", subtitle, _cards(found.summary, first, last, requests), sections, notes
+    )
+    notices(f"{target.path} was written")
     return found.summary
 
 
@@ -68,7 +74,9 @@ def _sections(found: Answers, first: int, last: int, step_us: int, words: str) -
 
 def _section(panel: Panel, answer: Answer, first: int, last: int, step_us: int, words: str) -> Section:
     title, rows = panel.title.replace("{step}", words), answer.rows
-    section = Section(panel.name, title, answer.columns, rows, panel.chart, panel.note, step_us)
+    section = Section(
+        panel.name, title, answer.columns, rows, panel.chart, panel.note, step_us, adds_up=panel.adds_up
+    )
     if not panel.is_timed:
         return section
     rows.sort(key=lambda row: row[0])

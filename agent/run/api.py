@@ -67,7 +67,7 @@ class Result:
     def to_arrow(self) -> Any:
         """A `pyarrow.Table` of all rows."""
         try:
-            from elf.agent.run import arrow
+            from elf.sinks.results import arrow
         except ImportError as error:
             raise UsageError("Arrow needs pyarrow: pip install 'elf-mesh[lake]'") from error
         return arrow.table(self.columns, [window.rows for window in self.windows])

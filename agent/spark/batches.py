@@ -15,11 +15,11 @@ import pyarrow as pa
 from elf.agent.files.blocks import Block
 from elf.agent.formats.batch import Batch
 from elf.agent.formats.fields import Format
-from elf.agent.run.arrow import arrow_type
 from elf.agent.spark.pieces import Piece, blocks
 from elf.agent.work.feed import Feed, Totals, columns_for
 from elf.jobmaster.plan.plan import Column, RowPlan
 from elf.jobmaster.values.vector import Vector
+from elf.sinks.results.arrow import arrow_type
 
 
 class Batches:

@@ -30,7 +30,7 @@ _TOP = "FROM access WHERE {0} IS NOT NULL GROUP BY {0} ORDER BY requests DESC, {
 
 class Panel(msgspec.Struct, frozen=True):
     """name: as in JSON and CSV. title, sql: with {step}. chart: the kind of chart, "" for a table alone. is_timed: rows are of
-    steps of time, and begin with it."""
+    steps of time, and begin with it. adds_up: the values of longer steps are the sums of these."""
 
     name: str
     title: str
@@ -38,11 +38,14 @@ class Panel(msgspec.Struct, frozen=True):
     chart: str = ""
     is_timed: bool = False
     note: str = ""
+    adds_up: bool = False
 
 
-def _timed(name: str, title: str, columns: str, chart: str = "columns", by: str = "") -> Panel:
+def _timed(
+    name: str, title: str, columns: str, chart: str = "columns", by: str = "", adds_up: bool = True
+) -> Panel:
     sql = f"SELECT window.start AS time, {columns} FROM access GROUP BY window(time, '{{step}}'){by}"
-    return Panel(name, f"{title} by {{step}}", sql, chart, is_timed=True)
+    return Panel(name, f"{title} by {{step}}", sql, chart, is_timed=True, adds_up=adds_up)
 
 
 def _most(name: str, title: str, key: str, columns: str, note: str = "") -> Panel:
@@ -54,7 +57,7 @@ def _most(name: str, title: str, key: str, columns: str, note: str = "") -> Pane
 SPAN = "SELECT min(time) AS first, max(time) AS last, count(*) AS requests FROM access"
 PANELS = (
     _timed("traffic", "Requests", "count(*) AS requests"),
-    _timed("visitors", "Visitors", "approx_count_distinct(client_ip) AS visitors"),
+    _timed("visitors", "Visitors", "approx_count_distinct(client_ip) AS visitors", adds_up=False),
     _timed("bytes", "Bytes sent", "sum(bytes) AS bytes"),
     _timed(
         "status_classes",
@@ -76,6 +79,7 @@ PANELS = (
         "approx_percentile(request_time, 0.5) AS p50, approx_percentile(request_time, 0.95) AS p95, "
         "approx_percentile(request_time, 0.99) AS p99",
         "quantiles",
+        adds_up=False,
     ),
     _most(
         "paths",

@@ -60,6 +60,12 @@ class Report(msgspec.Struct, frozen=True):
     limit: int = ROWS_MAX
     more: tuple[str, ...] = ()  # further SQL aggregates over `key` and the measures
 
+    @property
+    def needed(self) -> str:
+        """What a job's query needs to answer it."""
+        measures = " and ".join({"requests": "count(*)", "bytes": "sum(bytes)"}[need] for need in self.needs)
+        return measures + (f" by {self.key}" if self.key else "") + ", without WHERE"
+
 
 _HOUR, _DAY = ("start AS hour",), ("start AS day",)
 _SHARE = "CAST(100 * {0} / requests AS decimal(5,2))"

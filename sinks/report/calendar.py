@@ -29,6 +29,11 @@ UNUSUAL = 5
 SIGMA = 1.4826
 """The standard deviation of a normal distribution, in median absolute deviations."""
 HOURS_MAX = 20
+NAMES = {
+    "traffic_by_day": ("traffic_by_weekday", "traffic_by_week", "traffic_by_month"),
+    "traffic_by_hour": ("unusual_hours",),
+}
+"""The reports that follow from each of these."""
 _TENTH = Decimal("0.1")
 K = TypeVar("K", date, tuple[int, int])
 

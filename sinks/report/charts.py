@@ -26,11 +26,29 @@ Format = Callable[[float], str]
 
 
 class Series(msgspec.Struct, frozen=True):
-    """A named series of values, one for each time; None: no value. `style` is a CSS class of the page."""
+    """A named series of values, one for each time; None: no value. `style` is a CSS class of the page. Of shares also what they
+    are computed from, since only that adds up."""
 
     name: str
     style: str
     values: list[float | None]
+    part: list[int] | None = None
+    whole: list[int] | None = None
+
+
+class Chart(msgspec.Struct, frozen=True):
+    """What `over_time` draws. adds_up: see `Section`."""
+
+    times: Sequence[int]
+    step_us: int
+    series: Sequence[Series]
+    show: Format
+    partial: Sequence[int] = ()
+    lines: bool = False
+    adds_up: bool = True
+
+    def svg(self) -> str:
+        return over_time(self.times, self.step_us, self.series, self.show, self.partial, lines=self.lines)
 
 
 def compact(value: float) -> str:

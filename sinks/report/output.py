@@ -1,15 +1,17 @@
-"""A report's sections as text: tables, JSON lines, CSV, or one HTML file."""
+"""A report's sections as text (tables, JSON lines, CSV), as one HTML file, or as a folder of Parquet files."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from itertools import count, islice
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
+from urllib.parse import quote
 
 from msgspec.structs import replace
 
@@ -29,16 +31,26 @@ BLOCK_ROWS = 10_000
 MINUTE_US = 60_000_000
 
 
-def html_file(output: str) -> str | None:
-    """The FILE of `html:FILE`; None for the other outputs. Raises UsageError for an unknown output, or a missing folder."""
+class Target(NamedTuple):
+    """Where a report goes. form: table, json or csv, to stdout; html, to a file; parquet, to files of a folder."""
+
+    form: str
+    path: str = ""
+
+
+def target_of(output: str) -> Target:
+    """Raises UsageError for an unknown output, for a missing folder, and for Parquet without pyarrow."""
     if output in ("table", "json", "csv"):
-        return None
-    if output.startswith("html:") and len(output) > 5:
-        folder = Path(output[5:]).absolute().parent
-        if not folder.is_dir():
-            raise UsageError(f"cannot write {output[5:]}: there is no folder {folder}")
-        return output[5:]
-    raise UsageError(f"--output {output!r} is none of table, json, csv and html:FILE")
+        return Target(output)
+    form, _, path = output.partition(":")
+    if form not in ("html", "parquet") or not path:
+        raise UsageError(f"--output {output!r} is none of table, json, csv, html:FILE and parquet:DIR")
+    folder = Path(path).absolute().parent
+    if not folder.is_dir():
+        raise UsageError(f"cannot write {path}: there is no folder {folder}")
+    if form == "parquet" and not find_spec("pyarrow"):
+        raise UsageError("--output parquet needs pyarrow: pip install 'elf-mesh[lake]'")
+    return Target(form, path)
 
 
 def write(sections: Iterable[Section], output: str, stdout: BinaryIO, *, single: bool) -> None:
@@ -73,6 +85,56 @@ def _write_table(section: Section, stdout: BinaryIO, *, titled: bool) -> None:
     stdout.flush()
 
 
+def write_parquet(folder: str, sections: Iterable[Section]) -> list[str]:
+    """Write each section to FOLDER/NAME.parquet, whole or not at all; its title is in the file's metadata. Returns the paths.
+
+    Raises UsageError if it fails.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from elf.sinks.results.arrow import table as arrow_table
+
+    written: list[str] = []
+    try:
+        Path(folder).mkdir(exist_ok=True)
+        for section in sections:
+            names = [
+                f"{section.name}.parquet",
+                *(f"{section.name}~{n}.parquet" for n in range(2, len(written) + 2)),
+            ]
+            path = next(
+                path for name in names if (path := str(Path(folder, quote(name, safe="~ ")))) not in written
+            )
+            columns = tuple(
+                replace(each, name=name)
+                for each, name in zip(section.columns, _unlike(section.columns), strict=True)
+            )
+            rows = arrow_table(columns, [list(section.rows)]).replace_schema_metadata(
+                {"title": section.title}
+            )
+            with unfinished(Path(path)) as file:
+                pq.write_table(rows, file, compression="zstd")
+            written.append(path)
+    except (OSError, pa.ArrowException) as error:
+        why = (
+            error.strerror if isinstance(error, OSError) and error.strerror else " ".join(str(error).split())
+        )
+        raise UsageError(f"cannot write {folder}: {why}") from error
+    return written
+
+
+def _unlike(columns: Sequence[ColumnInfo]) -> list[str]:
+    """The columns' names, with a number behind one that is there already."""
+    names: list[str] = []
+    for column in columns:
+        name, n = column.name, 1
+        while name in names:
+            name, n = f"{column.name}_{n}", n + 1
+        names.append(name)
+    return names
+
+
 def write_html(target: str, subtitle: str, sections: Iterable[Section], notes: list[str]) -> None:
     """Write one HTML file, whole or not at all. `notes` may grow while the sections are made. Raises UsageError if it fails."""
     held = [_held(section) for section in sections]
@@ -95,19 +157,25 @@ def write_page(
         if path.exists() and not path.is_file():
             path.write_text(text, encoding="utf-8", errors="replace")
             return
-        path = path.resolve()
-        fd, unfinished = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(fd, "w", encoding="utf-8", errors="replace") as file:
-                file.write(text)
-                os.fchmod(file.fileno(), 0o644)
-            os.replace(unfinished, path)
-        except BaseException:
-            with suppress(OSError):
-                os.unlink(unfinished)
-            raise
+        with unfinished(path.resolve()) as file:
+            file.write(text.encode(errors="replace"))
     except OSError as error:
         raise UsageError(f"cannot write {target}: {error.strerror}") from error
+
+
+@contextmanager
+def unfinished(path: Path) -> Iterator[BinaryIO]:
+    """A file that appears as `path` when the block ends, and not at all if it fails. Raises OSError."""
+    fd, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(fd, "wb") as file:
+            yield file
+            os.fchmod(file.fileno(), 0o644)
+        os.replace(name, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(name)
+        raise
 
 
 def _held(section: Section) -> Section:

@@ -1,4 +1,4 @@
-"""The report as one HTML file with its styles and charts: it fetches nothing and has no script; light or dark like the system."""
+"""The report as one HTML file with its styles, charts and one script: it fetches nothing; light or dark like the system."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from html import escape
 
 from elf.sinks.console.grid import display, is_right
-from elf.sinks.report import charts
-from elf.sinks.report.charts import Series
+from elf.sinks.report import charts, interactive
+from elf.sinks.report.charts import Chart, Series
 from elf.sinks.report.rows import Section
 
 TABLE_ROWS = 200
@@ -55,6 +55,7 @@ table{font-size:11px;width:100%}th,.r{white-space:normal}td{overflow-wrap:anywhe
 """
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+_WHOLE = '<p class="note whole">Of the whole time, not of the range above.</p>'
 
 
 def page(
@@ -64,8 +65,13 @@ def page(
     sections: Sequence[Section],
     notes: Sequence[str],
 ) -> str:
-    """The whole document. Every text is escaped; besides, the content policy forbids scripts and fetching."""
-    return document(title, subtitle, cards, "".join(map(_section, sections)), notes)
+    """The whole document. Every text is escaped; besides, the content policy forbids fetching, and all scripts but our own."""
+    body = "".join(map(_section, sections))
+    if _TIMED.isdisjoint(section.chart for section in sections if section.rows):
+        return document(title, subtitle, cards, body, notes)
+    return document(
+        title, subtitle, cards, interactive.FORM + body, notes, interactive.STYLE, interactive.script()
+    )
 
 
 def document(
@@ -75,11 +81,15 @@ def document(
     body: str,
     notes: Sequence[str],
     style: str = "",
+    script: str = "",
 ) -> str:
-    """A page in the common style around sections that are HTML already; `style` is more CSS. All other text is escaped."""
+    """A page in the common style around sections that are HTML already; `style` is more CSS, `script` that of `interactive`. All
+    other text is escaped."""
+    policy = f"{_POLICY}; {interactive.policy()}" if script else _POLICY
+    run = f"<script>{script}</script>" if script else ""
     head = (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
         f"<title>{escape(title)}</title><style>{_CSS}{style}</style></head><body><main>"
     )
@@ -87,20 +97,28 @@ def document(
     said = "".join(f'<p class="note">{escape(note)}</p>' for note in notes)
     return (
         f'{head}<h1>{escape(title)}</h1><p class="sub">{escape(subtitle)}</p><div class="cards">{figures}</div>'
-        f"{body}{said}</main></body></html>\n"
+        f"{body}{said}</main>{run}</body></html>\n"
     )
 
 
 def _section(section: Section) -> str:
     """A section as HTML. If it has a chart, its table is folded."""
-    drawing = _CHARTS[section.chart](section) if section.chart and section.rows else ""
-    table = _table(section)
+    drawing, table = _drawing(section), _table(section)
     if drawing:
-        drawing = f'<div class="drawing">{drawing}</div>'
         table = f"<details><summary>The figures</summary>{table}</details>"
     notes = [section.note, _partial(section)]
     note = "".join(f'<p class="note">{escape(text)}</p>' for text in notes if text)
-    return f"<section><h2>{escape(section.title)}</h2>{drawing}{table}{note}</section>\n"
+    whole = "" if drawing and section.chart in _TIMED else _WHOLE
+    return f"<section><h2>{escape(section.title)}</h2>{drawing}{table}{whole}{note}</section>\n"
+
+
+def _drawing(section: Section) -> str:
+    if not (section.chart and section.rows):
+        return ""
+    if section.chart not in _TIMED:
+        return f'<div class="drawing">{_bars(section)}</div>'
+    chart = _CHARTS[section.chart](section)
+    return f'<div class="drawing"{interactive.attribute(chart)}>{chart.svg()}</div>'
 
 
 def _partial(section: Section) -> str:
@@ -133,15 +151,22 @@ def _table(section: Section) -> str:
     return f'<div class="scroll"><table><tr>{head}</tr>{rows}</table></div>{rest}'
 
 
-def _columns(section: Section) -> str:
+def _columns(section: Section) -> Chart:
     name = section.columns[1].name
     show = charts.size if name == "bytes" else charts.compact
     values = [None if row[1] is None else float(row[1]) for row in section.rows]
     series = [Series(name, "main", values)]
-    return charts.over_time([row[0] for row in section.rows], section.step_us, series, show, section.partial)
+    return Chart(
+        [row[0] for row in section.rows],
+        section.step_us,
+        series,
+        show,
+        section.partial,
+        adds_up=section.adds_up,
+    )
 
 
-def _stacked(section: Section) -> str:
+def _stacked(section: Section) -> Chart:
     times = sorted({row[0] for row in section.rows})
     found = {(row[0], row[1]): float(row[2]) for row in section.rows}
     classes = sorted({row[1] for row in section.rows})
@@ -149,25 +174,36 @@ def _stacked(section: Section) -> str:
         Series(name, "other" if name == "other" else f"s{name[0]}", [found.get((at, name)) for at in times])
         for name in classes
     ]
-    return charts.over_time(times, section.step_us, series, charts.compact, section.partial)
+    return Chart(times, section.step_us, series, charts.compact, section.partial, adds_up=section.adds_up)
 
 
-def _lines(section: Section) -> str:
-    times = [row[0] for row in section.rows]
-    client = Series("4xx, client errors", "s4", [float(row[4]) for row in section.rows])
-    server = Series("5xx, server errors", "s5", [float(row[5]) for row in section.rows])
-    return charts.over_time(
-        times, section.step_us, [client, server], charts.percent, section.partial, lines=True
+def _lines(section: Section) -> Chart:
+    rows = list(section.rows)
+    series = [
+        Series(
+            name,
+            style,
+            [float(row[at + 2]) for row in rows],
+            [row[at] for row in rows],
+            [row[1] for row in rows],
+        )
+        for at, (name, style) in enumerate((("4xx, client errors", "s4"), ("5xx, server errors", "s5")), 2)
+    ]
+    times = [row[0] for row in rows]
+    return Chart(
+        times, section.step_us, series, charts.percent, section.partial, lines=True, adds_up=section.adds_up
     )
 
 
-def _quantiles(section: Section) -> str:
+def _quantiles(section: Section) -> Chart:
     times = [row[0] for row in section.rows]
     series = [
         Series(name, style, [None if row[at] is None else float(row[at]) for row in section.rows])
         for at, (name, style) in enumerate((("p50", "s2"), ("p95", "s4"), ("p99", "s5")), 1)
     ]
-    return charts.over_time(times, section.step_us, series, charts.seconds, section.partial, lines=True)
+    return Chart(
+        times, section.step_us, series, charts.seconds, section.partial, lines=True, adds_up=section.adds_up
+    )
 
 
 def _bars(section: Section) -> str:
@@ -175,4 +211,6 @@ def _bars(section: Section) -> str:
     return charts.bars(rows, "main", lambda value: f"{value:,.0f}")
 
 
-_CHARTS = {"columns": _columns, "stacked": _stacked, "lines": _lines, "quantiles": _quantiles, "bars": _bars}
+_CHARTS = {"columns": _columns, "stacked": _stacked, "lines": _lines, "quantiles": _quantiles}
+_TIMED = frozenset(_CHARTS)
+"""The charts over time; the others are bars."""

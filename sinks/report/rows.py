@@ -19,7 +19,8 @@ _ATOMS = ("boolean", "tinyint", "smallint", "int", "bigint", "float", "double", 
 
 class Section(msgspec.Struct, frozen=True):
     """A titled table of a report: rows as in `Window`, to be read once. `chart`: "", "columns", "stacked", "lines", "quantiles"
-    or "bars". partial: the times of steps of which there are lines of a part only."""
+    or "bars". partial: the times of steps of which there are lines of a part only. adds_up: the values of longer steps are the
+    sums of these, or the shares of such sums."""
 
     name: str
     title: str
@@ -29,6 +30,7 @@ class Section(msgspec.Struct, frozen=True):
     note: str = ""
     step_us: int = HOUR_US
     partial: tuple[int, ...] = ()
+    adds_up: bool = False
 
 
 Rows = tuple[tuple[ColumnInfo, ...], Iterable[tuple[Any, ...]]]

@@ -20,13 +20,24 @@ from elf.sinks.lake import spark_read
 from elf.sinks.lake.every import Every
 from elf.sinks.lake.stored import Stored
 from elf.sinks.report import builtin, calendar
+from elf.sinks.report.own import OwnReport, with_chart
 from elf.sinks.report.rows import Rows, Section, rows_of
 
 Bounds = tuple[int | None, int | None]
 NO_BOUNDS: Bounds = (None, None)
+TIMEZONE = "spark.sql.session.timeZone"
 
 _FURTHER = {"traffic_by_day": calendar.by_calendar, "traffic_by_hour": calendar.unusual_hours}
 """What follows from the rows of a report."""
+STORED = "lake"
+"""The name of the list of stored jobs."""
+NAMES = (
+    *(each.name for each in builtin.REPORTS),
+    *calendar.NAMES["traffic_by_day"],
+    *calendar.NAMES["traffic_by_hour"],
+    STORED,
+)
+"""Of all built-in reports."""
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -62,6 +73,7 @@ class Run:
         self.notes: list[str] = []
         self.stored = self._within(self._find(), bounds)
         self._panes: dict[tuple[str, str], DataFrame] = {}
+        self._has_views = False
         self._misfits: dict[str, str] = {}
         self._counted: dict[tuple[str, str], tuple[Any, ...]] = {}
 
@@ -92,16 +104,31 @@ class Run:
 
     # The three kinds of report.
 
-    def of_sql(self, sql: str, params: Mapping[str, str]) -> Section:
-        """The user's SQL, with a temporary view for each job."""
+    def of_sql(self, sql: str, params: Mapping[str, str], where: str = "--sql") -> Section:
+        """The user's SQL, with a temporary view for each job. where: what messages name."""
+        if not self._has_views:
+            self._make_views()
+        values = {name: own_value(text) for name, text in params.items()}
+        columns, rows = self._asked(lambda: rows_of(self.spark.sql(sql, args=values)), where)
+        return Section("sql", "SQL", columns, rows)
+
+    def _make_views(self) -> None:
+        self._has_views = True
         for job in sorted({stored.job for stored in self.stored}):
             if (view := self._view(job)) is not None:
                 view.createOrReplaceTempView(identifier(job))
             else:
                 self.spark.catalog.dropTempView(job)  # an earlier report's of this session
-        values = {name: own_value(text) for name, text in params.items()}
-        columns, rows = self._asked(lambda: rows_of(self.spark.sql(sql, args=values)))
-        return Section("sql", "SQL", columns, rows)
+
+    def of_files(self, reports: Sequence[OwnReport], params: Mapping[str, str]) -> Iterator[Section]:
+        """The users' reports, in days and hours of the zone."""
+        for each in reports:
+            self.spark.conf.set(TIMEZONE, self.zone)
+            try:
+                found = with_chart(self.of_sql(each.sql, params, str(each.path)))
+            finally:
+                self.spark.conf.set(TIMEZONE, "UTC")
+            yield replace(found, name=each.name, title=each.title)
 
     def of_jobs(self) -> Iterator[Section]:
         """The result of each version of each job, in windows of `every`."""
@@ -128,12 +155,35 @@ class Run:
 
     def of_lake(self) -> Iterator[Section]:
         """The built-in reports, each job in longer windows where requested, and the list of stored jobs."""
-        for source in sorted({stored.recipe["source"] for stored in self.stored}):
+        for source in self._sources():
             for each in builtin.REPORTS:
                 yield from self._builtin(each, source)
         if self.every is not None:
             yield from self.of_jobs()
         yield self.holdings()
+
+    def of_name(self, name: str) -> Iterator[Section]:
+        """One built-in report, of each source. Raises UsageError if no stored job can answer it."""
+        if name == STORED:
+            yield self.holdings()
+            return
+        each = next(
+            each for each in builtin.REPORTS if name in (each.name, *calendar.NAMES.get(each.name, ()))
+        )
+        answered = False
+        for source in self._sources():
+            sections = list(self._builtin(each, source))
+            for section in sections[:1] if name == each.name else sections[1:]:
+                if name in (each.name, section.name):
+                    answered = True
+                    yield section
+        if not answered:
+            raise UsageError(
+                f"{name}: no job of {self.lake} can answer it, or its time is too short; it needs {each.needed}"
+            )
+
+    def _sources(self) -> list[str]:
+        return sorted({stored.recipe["source"] for stored in self.stored})
 
     def holdings(self) -> Section:
         """One row per job and version: panes, the time they cover, and their line counters."""
@@ -193,7 +243,9 @@ class Run:
         further = _FURTHER.get(each.name)
         if further is not None:
             rows = list(rows)
-        yield Section(each.name, title, columns, rows, each.chart, note, each.every_us or DAY_US)
+        yield Section(
+            each.name, title, columns, rows, each.chart, note, each.every_us or DAY_US, adds_up=True
+        )
         if further is not None:
             for section in further(calendar.counts_of(rows), self.zone, span, note):
                 yield replace(section, title=f"{section.title} of {source}" if several else section.title)
@@ -249,32 +301,35 @@ class Run:
         groups = spark_read.group_by_job(self.panes(stored), stored, every)
         return spark_read.view(groups, stored)
 
-    def _asked(self, query: Callable[[], Rows]) -> Rows:
+    def _asked(self, query: Callable[[], Rows], where: str) -> Rows:
         """Run the user's SQL; an error of Spark becomes one line."""
         from pyspark.errors import AnalysisException, ParseException
 
         try:
             return query()
         except ParseException as error:
-            raise UsageError(f"--sql: {_first_line(error)}") from error
+            raise UsageError(f"{where}: {_first_line(error)}") from error
         except AnalysisException as error:
-            raise UsageError(self._explained(error)) from error
+            raise UsageError(self._explained(error, where)) from error
 
-    def _explained(self, error: Any) -> str:
+    def _explained(self, error: Any, where: str) -> str:
         condition = error.getCondition() or ""
         parameters = error.getMessageParameters() or {}
         if condition.startswith("TABLE_OR_VIEW_NOT_FOUND"):
             if misfit := self._misfits.get(parameters.get("relationName", "").lower()):
                 return misfit
             jobs = ", ".join(sorted({stored.job for stored in self.stored}))
-            return f"--sql: no job {parameters.get('relationName', '')} in the lake; its jobs are {jobs}"
+            return f"{where}: no job {parameters.get('relationName', '')} in the lake; its jobs are {jobs}"
+        if condition == "UNBOUND_SQL_PARAMETER":
+            name = parameters.get("name", "")
+            return f"{where}: the query has the parameter :{name}; give --param {name}=VALUE"
         if condition.startswith("UNRESOLVED_COLUMN"):
             name = parameters.get("objectName", "").rpartition(".")[2].strip("`")
             for stored in self.stored:
                 for output in stored.recipe["outputs"]:
                     if output["name"].lower() == name.lower() and output["refused"]:
-                        return f"--sql: column {name} of job {stored.job}: {output['refused']}"
-        return f"--sql: {_first_line(error)}"
+                        return f"{where}: column {name} of job {stored.job}: {output['refused']}"
+        return f"{where}: {_first_line(error)}"
 
 
 def _first_line(error: Any) -> str:

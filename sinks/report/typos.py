@@ -18,7 +18,7 @@ _OPEN = (exp.Lambda, exp.Lateral, exp.Unnest, exp.Dot, exp.Subquery, exp.CTE, ex
 _VIEW = ("window_start", "window_end", "_date", "_version")
 
 
-def refuse_typos(sql: str, stored: Sequence[Stored]) -> None:
+def refuse_typos(sql: str, stored: Sequence[Stored], where: str = "--sql") -> None:
     """Raises UsageError if the query reads a table that is no job, or a column that none of its jobs has."""
     try:
         tree = parse_one(sql, dialect="spark")
@@ -32,12 +32,12 @@ def refuse_typos(sql: str, stored: Sequence[Stored]) -> None:
     jobs = {each.job.lower() for each in stored}
     for name in sorted(read.keys() - jobs):
         known = ", ".join(sorted({each.job for each in stored}))
-        raise UsageError(f"--sql: no job {identifier(read[name])} in the lake; its jobs are {known}")
+        raise UsageError(f"{where}: no job {identifier(read[name])} in the lake; its jobs are {known}")
     if tree.find(*_OPEN) is None and len(tables) == len(read) > 0:
-        _refuse_columns(tree, [each for each in stored if each.job.lower() in read])
+        _refuse_columns(tree, [each for each in stored if each.job.lower() in read], where)
 
 
-def _refuse_columns(tree: Any, stored: Iterable[Stored]) -> None:
+def _refuse_columns(tree: Any, stored: Iterable[Stored], where: str) -> None:
     names = {name: None for each in stored for name in _columns(each)}
     known = {name.lower() for name in names} | {alias.alias.lower() for alias in tree.find_all(exp.Alias)}
     for column in tree.find_all(exp.Column):
@@ -46,7 +46,7 @@ def _refuse_columns(tree: Any, stored: Iterable[Stored]) -> None:
             near = get_close_matches(column.name, list(names), 3) or [
                 name for name in names if name[:1] != "_"
             ]
-            raise UsageError(f"--sql: no column {identifier(column.name)}; there are {', '.join(near)}")
+            raise UsageError(f"{where}: no column {identifier(column.name)}; there are {', '.join(near)}")
 
 
 def _columns(stored: Stored) -> list[str]:

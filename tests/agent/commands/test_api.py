@@ -15,9 +15,9 @@ import pyarrow as pa
 import pytest
 
 import elf
-from elf.agent.run import arrow
 from elf.jobmaster.values.columns import ColumnRows, column_of
 from elf.jobmaster.windows.result import ColumnInfo
+from elf.sinks.results import arrow
 from tests.rigs.lines import NGINX_FORMAT, lines, records
 
 

@@ -18,7 +18,7 @@ from elf.jobmaster.windows.result import ColumnInfo
 from elf.sinks.console.cells import show_in
 from elf.sinks.report import charts
 from elf.sinks.report.charts import Series
-from elf.sinks.report.output import html_file, write_page
+from elf.sinks.report.output import Target, target_of, write_page
 from elf.sinks.report.page import page
 from elf.sinks.report.rows import Section
 
@@ -174,8 +174,8 @@ def test_a_section_without_rows_has_no_chart() -> None:
 
 
 def test_html_wants_a_folder_that_is_there() -> None:
-    assert html_file("html:/tmp/x.html") == "/tmp/x.html"
-    assert html_file("csv") is None
+    assert target_of("html:/tmp/x.html") == Target("html", "/tmp/x.html")
+    assert target_of("csv") == Target("csv")
 
 
 def test_a_page_replaces_no_device_and_no_link(tmp_path: Path) -> None:

@@ -19,8 +19,11 @@ TIME = pa.timestamp("us", tz="UTC")
 _TYPES = {
     "void": pa.null(),
     "boolean": pa.bool_(),
+    "tinyint": pa.int8(),
+    "smallint": pa.int16(),
     "int": pa.int32(),
     "bigint": pa.int64(),
+    "float": pa.float32(),
     "double": pa.float64(),
     "string": pa.string(),
     "timestamp": TIME,
