@@ -6,7 +6,6 @@ on Ctrl-C. Everything but typer is imported by the command that needs it, so tha
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from copy import copy
@@ -19,10 +18,19 @@ import typer
 import typer.main
 
 from elf.agent.commands import agent_line
-from elf.agent.commands.agent_line import CONFIG, CONFIG_VARIABLE
+from elf.agent.commands.agent_line import CONFIG
 from elf.agent.commands.exits import ended
 from elf.agent.commands.jobs.alerts_app import alerts_app
-from elf.agent.commands.jobs.app import Agent, ListOutput, Params, TableOrJson, TextOrJson, job_app
+from elf.agent.commands.jobs.app import (
+    Agent,
+    ConfigFile,
+    ListOutput,
+    Params,
+    TableOrJson,
+    TextOrJson,
+    job_app,
+)
+from elf.agent.commands.keys.app import keys_app
 from elf.agent.commands.lake.app import lake_app
 from elf.agent.commands.plain_types import use_plain_types
 from elf.agent.commands.run_line import FIELDS, Arguments, Color, Field
@@ -44,9 +52,6 @@ app.add_typer(mesh_app, name="mesh")
 app.add_typer(job_app, name="job")
 app.add_typer(alerts_app, name="alerts")
 app.add_typer(lake_app, name="lake")
-keys_app = typer.Typer(
-    help="Keys of a mesh: make its authority, issue, renew, revoke, show.", no_args_is_help=True
-)
 app.add_typer(keys_app, name="keys")
 
 
@@ -72,12 +77,6 @@ LogFormat = Annotated[str, RUN["format"]]
 Timezone = Annotated[str, RUN["timezone"]]
 ColorWhen = Annotated[Color, RUN["color"]]
 Quiet = Annotated[bool, RUN["quiet"]]
-ConfigFile = Annotated[
-    Path,
-    typer.Option(
-        "--config", "-c", metavar="FILE", envvar=CONFIG_VARIABLE, help="The configuration, in TOML."
-    ),
-]
 
 
 def _version(asked: bool) -> None:
@@ -284,7 +283,7 @@ def report(
     ],
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[NAME]...", help="Built-in reports, or files NAME.sql of --reports."),
+        typer.Argument(metavar="NAME", help="Built-in reports, or files NAME.sql of --reports."),
     ] = None,
     reports: Annotated[
         Path | None,
@@ -456,117 +455,6 @@ def mesh_leave(agent: Agent = None) -> None:
     from elf.agent.commands.mesh import leave_command
 
     typer.echo(leave_command(agent))
-
-
-class KeyRole(StrEnum):
-    agent = "agent"
-    operator = "operator"
-    reader = "reader"
-
-
-AuthorityDir = Annotated[
-    Path,
-    typer.Option("--dir", metavar="DIR", envvar="ELF_AUTHORITY", help="The authority's folder."),
-]
-Days = Annotated[
-    int, typer.Option("--days", min=1, max=36_500, metavar="N", help="How long the keys are valid.")
-]
-AUTHORITY = Path("elf-authority")
-
-
-def _say(lines: Sequence[str]) -> None:
-    for line in lines:
-        typer.echo(line)
-
-
-@keys_app.command("init")
-def keys_init(folder: AuthorityDir = AUTHORITY) -> None:
-    """Make a mesh authority, a folder from which keys are issued."""
-    from elf.agent.commands.keys import init_command
-
-    _say(init_command(folder))
-
-
-@keys_app.command("issue")
-def keys_issue(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The host or the person that gets the keys.")],
-    role: Annotated[KeyRole, typer.Option(help="The role of the keys.")],
-    address: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="Where others will reach the agent; for the seed line.")
-    ] = "",
-    jobs: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--jobs",
-            metavar="PATTERN",
-            help="Names of the jobs that an operator may change, like 'web-*'. Repeatable.",
-            show_default="all jobs",
-        ),
-    ] = None,
-    days: Days = 365,
-    out: Annotated[
-        Path | None,
-        typer.Option("-o", "--out", metavar="FILE", help="The bundle.", show_default="NAME.keys"),
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite FILE.")] = False,
-    identity: Annotated[
-        Path | None,
-        typer.Option(
-            "--id", metavar="FILE", help="The id.secret of an agent that ran without keys; it keeps its id."
-        ),
-    ] = None,
-    folder: AuthorityDir = AUTHORITY,
-) -> None:
-    """Make keys of an agent, an operator or a reader.
-
-    Operators may sign jobs. All is in one file, the bundle, for the host it is for.
-    """
-    from elf.agent.commands.keys import issue_command
-
-    _say(issue_command(folder, name, role.value, address, days, out, force, tuple(jobs or ()), identity))
-
-
-@keys_app.command("renew")
-def keys_renew(
-    bundle: Annotated[Path, typer.Argument(metavar="FILE", help="A bundle; it is replaced.")],
-    days: Days = 365,
-    folder: AuthorityDir = AUTHORITY,
-) -> None:
-    """Renew the certificate of a bundle; its keys stay the same."""
-    from elf.agent.commands.keys import renew_command
-
-    _say(renew_command(folder, bundle, days))
-
-
-@keys_app.command("revoke")
-def keys_revoke(
-    who: Annotated[
-        str, typer.Argument(metavar="WHO", help="A name, a serial, or a file of revocations to pass on.")
-    ],
-    folder: AuthorityDir = AUTHORITY,
-    agent: Agent = None,
-    config: ConfigFile = Path(CONFIG),
-) -> None:
-    """Revoke keys for good, and announce it to the mesh.
-
-    The agent on this host announces it; without one, copy the file that is written to a host of the mesh.
-    """
-    from elf.agent.commands.keys import local_agent, revoke_command
-
-    _say(revoke_command(folder, who, local_agent(agent, config, os.environ)))
-
-
-@keys_app.command("show")
-def keys_show(
-    path: Annotated[
-        Path,
-        typer.Argument(metavar="FILE", help="A bundle, a file of revocations, or an authority's folder."),
-    ],
-) -> None:
-    """Show whose keys these are, and the seed line. No secrets."""
-    from elf.agent.commands.keys import show_command
-
-    _say(show_command(path))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

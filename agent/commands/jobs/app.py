@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from elf.agent.commands.agent_line import CONFIG_VARIABLE
 from elf.agent.commands.run_line import Output
 
 job_app = typer.Typer(
@@ -43,6 +44,12 @@ class ShowForm(StrEnum):
 
 
 # Arguments of commands to the mesh.
+ConfigFile = Annotated[
+    Path,
+    typer.Option(
+        "--config", "-c", metavar="FILE", envvar=CONFIG_VARIABLE, help="The configuration, in TOML."
+    ),
+]
 Agent = Annotated[
     Path | None,
     typer.Option(

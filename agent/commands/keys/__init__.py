@@ -1,0 +1,1 @@
+"""`elf keys`: the authority of a mesh, and the keys that it issues."""
