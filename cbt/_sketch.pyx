@@ -1,5 +1,5 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Kernels of the sketches: HyperLogLog registers by the DataSketches hash, and doubles split for exact sums."""
+"""Kernels of the sketches: HyperLogLog registers and theta hashes by the DataSketches hash, and doubles split for exact sums."""
 
 from libc.math cimport frexp, isfinite, isnan, ldexp
 from libc.stdint cimport int64_t, uint8_t, uint64_t
@@ -98,6 +98,37 @@ def registers_of_words(const uint64_t[::1] words):
             register_view[i] = h[0] & (REGISTERS - 1)
             rho_view[i] = elf_rho(h[1])
     return registers, rhos
+
+
+def hashes_of_strings(Strings strings not None, long start=0):
+    """The theta hashes of the values of codes [start, len): int64, not negative. Must not run while the dictionary grows."""
+    cdef Py_ssize_t count = max(0, <Py_ssize_t> strings.count - start)
+    hashes = np.empty(count, dtype=np.int64)
+    cdef int64_t[::1] hash_view = hashes
+    cdef Py_ssize_t i, code
+    cdef size_t begin
+    cdef uint64_t[2] h
+    with nogil:
+        for i in range(count):
+            code = start + i
+            begin = strings.ends[code - 1] if code else 0
+            elf_murmur(strings.text + begin, strings.ends[code] - begin, SEED, h)
+            hash_view[i] = <int64_t> (h[0] >> 1)
+    return hashes
+
+
+def hashes_of_words(const uint64_t[::1] words):
+    """The theta hashes of 8-byte values: int64, not negative."""
+    cdef Py_ssize_t count = words.shape[0]
+    hashes = np.empty(count, dtype=np.int64)
+    cdef int64_t[::1] hash_view = hashes
+    cdef Py_ssize_t i
+    cdef uint64_t[2] h
+    with nogil:
+        for i in range(count):
+            elf_murmur(<const uint8_t *> &words[i], 8, SEED, h)
+            hash_view[i] = <int64_t> (h[0] >> 1)
+    return hashes
 
 
 cdef inline void put(int64_t mantissa, int exponent, int64_t *at, uint64_t *low, int64_t *high) noexcept nogil:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 ROWS_SHOWN = 20
 APPROXIMATE = {
     "approx_count_distinct": "Spark's estimate is another",
+    "approx_set": "Spark has no function of that name",
     "approx_percentile": "Spark's estimate is another",
     "first": "Spark takes any of several",
     "last": "Spark takes any of several",

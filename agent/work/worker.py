@@ -12,7 +12,7 @@ counters of each pane, `[2:]` the plan's families.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -24,7 +24,7 @@ from elf.cbt import aggregates
 from elf.cbt._front import Front
 from elf.cbt._kernel import make_rows, merge
 from elf.cbt._keys import concat_keys, encode_keys
-from elf.cbt._sketch import exact_parts, exact_squares_parts, registers_of_strings
+from elf.cbt._sketch import exact_parts, exact_squares_parts, hashes_of_strings, registers_of_strings
 from elf.cbt._strings import Strings
 from elf.cbt.rows import Rows
 from elf.jobmaster.functions.expressions import Cache, evaluate
@@ -67,7 +67,7 @@ class Worker:
         self._groups = Front(len(plan.keys), group_ops(plan))
         self._lines = Front(0, LINE_OPS)
         self._families = [_member_front(family) for family in plan.families]
-        self._registers: dict[int, _Registers] = {}
+        self._hashed: dict[int, _OfStrings] = {}
         self._key_strings: list[Strings | None] = [None] * len(plan.keys)
         self._member_strings: list[list[Strings | None]] = [[None] * len(f.inputs) for f in plan.families]
         self._settled: list[Delta] = []
@@ -82,7 +82,7 @@ class Worker:
     @property
     def nbytes(self) -> int:
         """Memory held by the fronts and caches."""
-        caches = self.cache.nbytes + sum(known.nbytes for known in self._registers.values())
+        caches = self.cache.nbytes + sum(known.nbytes for known in self._hashed.values())
         return int(self.uncut_bytes + caches)
 
     def add(
@@ -254,6 +254,9 @@ class Worker:
         elif family.kind is FamilyKind.REGISTERS:
             registers, rhos = self._register_of(number, inputs[0], rows)
             front.maximum(0, front.slots(0, [(slots, None), (registers, None)], valid), rhos)
+        elif family.kind is FamilyKind.HASHES:
+            hashes = self._hash_of(number, inputs[0], rows)
+            front.slots(0, [(slots, None), (hashes, None)], valid)
         elif family.kind is FamilyKind.BUCKETS:
             buckets = aggregates.bucket(_numbers(inputs[0], rows))
             front.count(0, front.slots(0, [(slots, None), (buckets, None)], valid))
@@ -268,10 +271,20 @@ class Worker:
             if value.type.kind is Kind.DOUBLE:
                 return aggregates.registers_of_doubles(numbers)
             return aggregates.registers_of_ints(numbers)
-        known = self._registers.setdefault(number, _Registers())
+        known = self._hashed.setdefault(number, _OfStrings(registers_of_strings))
         registers, rhos = known.of(value.strings)
         codes = np.broadcast_to(value.values, rows)
         return registers[codes], rhos[codes]
+
+    def _hash_of(self, number: int, value: Vector, rows: int) -> NDArray[np.int64]:
+        if value.type.kind is not Kind.STRING:
+            numbers = _numbers(value, rows)
+            is_double = value.type.kind is Kind.DOUBLE
+            return aggregates.hashes_of_doubles(numbers) if is_double else aggregates.hashes_of_ints(numbers)
+        known = self._hashed.setdefault(number, _OfStrings(lambda *of: (hashes_of_strings(*of),)))
+        (hashes,) = known.of(value.strings)
+        found: NDArray[np.int64] = hashes[np.broadcast_to(value.values, rows)]
+        return found
 
     def has_rows(self) -> bool:
         """Whether a cut would have rows."""
@@ -291,7 +304,7 @@ class Worker:
     def forget(self) -> None:
         """Drop all that depends on the parser's dictionaries, after a `cut` and before they are cleared."""
         self.cache.clear()
-        self._registers.clear()
+        self._hashed.clear()
 
     def _cut_fronts(self) -> Delta:
         plan, groups = self.plan, self._groups
@@ -336,7 +349,7 @@ class Worker:
                 zip(member_inputs(family), self._member_strings[number], strict=False)
             )
         ] or [("int", front.column(1)[0], None, None)]
-        if family.kind in PRUNED:
+        if family.kind in PRUNED or family.kind is FamilyKind.HASHES:
             chosen = _winners(family, slots, members[0], lanes)
             slots, lanes = slots[chosen], np.ascontiguousarray(lanes[:, chosen])
             members = [_taken(member, chosen) for member in members]
@@ -347,31 +360,30 @@ class Worker:
         return rows
 
 
-class _Registers:
-    """Register and rho of each value of one dictionary, extended as it grows."""
+class _OfStrings:
+    """What `hashed` gives for each value of one dictionary, such as register and rho, extended as it grows."""
 
-    def __init__(self) -> None:
+    def __init__(self, hashed: Callable[[Strings, int], tuple[NDArray[np.int64], ...]]) -> None:
+        self._hashed = hashed
         self._strings: Strings | None = None
         self._generation = -1
-        self._registers = np.empty(0, dtype=np.int64)
-        self._rhos = np.empty(0, dtype=np.int64)
+        self._found: tuple[NDArray[np.int64], ...] = ()
 
     @property
     def nbytes(self) -> int:
-        return self._registers.nbytes + self._rhos.nbytes
+        return sum(each.nbytes for each in self._found)
 
-    def of(self, strings: Strings | None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def of(self, strings: Strings | None) -> tuple[NDArray[np.int64], ...]:
         assert strings is not None
         if strings is not self._strings or strings.generation != self._generation:
             self._strings, self._generation = strings, strings.generation
-            self._registers = self._rhos = np.empty(0, dtype=np.int64)
-        if len(self._registers) < len(strings):
-            registers, rhos = registers_of_strings(strings, len(self._registers))
-            self._registers = np.concatenate([self._registers, registers])
-            self._rhos = np.concatenate([self._rhos, rhos])
-        if not len(self._registers):  # all NULL so far: code -1 needs an element to index
-            return np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64)
-        return self._registers, self._rhos
+            self._found = self._hashed(strings, len(strings))
+        if len(self._found[0]) < len(strings):
+            more = self._hashed(strings, len(self._found[0]))
+            self._found = tuple(map(np.concatenate, zip(self._found, more, strict=True)))
+        if not len(self._found[0]):  # all NULL so far: code -1 needs an element to index
+            return tuple(np.zeros(1, dtype=np.int64) for _ in self._found)
+        return self._found
 
 
 def _member_front(family: Family) -> Front:
@@ -400,6 +412,8 @@ def _winners(
 ) -> NDArray[np.intp]:
     """The members that can still be the result of their group."""
     type, (kind, values, valid, strings) = family.inputs[0].type, member
+    if family.kind is FamilyKind.HASHES:
+        return aggregates.least_hashes(slots, values)
     shown = values.view(np.float64) if kind == "double" else values
     return winners(family.kind, slots, Vector(type, shown, valid, strings), lanes[0] if len(lanes) else None)
 

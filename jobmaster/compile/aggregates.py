@@ -65,6 +65,9 @@ class Aggregates:
     def approx_count_distinct(self, value: Expression, where: Expression | None) -> Column:
         return self._added("approx_count_distinct", [scalar(value)], where)
 
+    def approx_set(self, value: Expression, where: Expression | None) -> Column:
+        return self._added("approx_set", [scalar(value)], where)
+
     def extreme(self, function: str, value: Expression, where: Expression | None) -> Column:
         """min or max."""
         return self._added(function, [lane(value, function)], where)

@@ -41,6 +41,7 @@ _FAMILY_LANES = {
     FamilyKind.MIN_BY: 1,
     FamilyKind.MAX_BY: 1,
     FamilyKind.COUNTS: 1,
+    FamilyKind.HASHES: 0,
 }
 _ONE = "one row from each report of each agent"
 _MEMBERS = {
@@ -51,6 +52,7 @@ _MEMBERS = {
     FamilyKind.EXACT_SUM_SQUARES: "one row for each exponent that occurs",
     **dict.fromkeys((FamilyKind.LEAST, FamilyKind.GREATEST, FamilyKind.MIN_BY, FamilyKind.MAX_BY), _ONE),
     FamilyKind.COUNTS: "one row for each different value",
+    FamilyKind.HASHES: "at most 4097 rows of an agent at a time, and of a result",
 }
 _INFIX = frozenset(
     ("+", "-", "*", "/", "%", "div", "=", "<>", "<", "<=", ">", ">=", "<=>", "and", "or", "rlike")

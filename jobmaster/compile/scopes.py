@@ -181,7 +181,7 @@ class Groups(Translator):
         if name == "count":
             return add.count_distinct(values, where) if distinct else add.count(values, where)
         if len(values) != 1:
-            hint = "its error is always 1.6 %" if name == "approx_count_distinct" else ""
+            hint = "its error is always 1.6 %" if name in ("approx_count_distinct", "approx_set") else ""
             self.fail(node, f"{name} takes 1 argument, not {len(values)}", hint)
         if distinct and name not in ("min", "max"):
             self.fail(node, f"{name}(DISTINCT …) is not supported", "use count(DISTINCT x)")
@@ -193,6 +193,8 @@ class Groups(Translator):
             return add.count([], condition)
         if name == "approx_count_distinct":
             return add.approx_count_distinct(value, where)
+        if name == "approx_set":
+            return add.approx_set(value, where)
         if name in ("min", "max"):
             return add.extreme(name, value, where)
         if name == "mode":

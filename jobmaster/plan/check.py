@@ -65,6 +65,7 @@ _REDUCES = {
     ),
     "count_distinct": (),
     "approx_count_distinct": (),
+    "approx_set": (),
     "approx_percentile": (Reduce.COUNT, Reduce.MIN, Reduce.MAX),
     **dict.fromkeys(("min_by", "max_by", "mode"), ()),
 }
@@ -72,6 +73,7 @@ AGGREGATES = frozenset(_REDUCES)
 _FAMILIES = {
     "count_distinct": (FamilyKind.DISTINCT,),
     "approx_count_distinct": (FamilyKind.REGISTERS,),
+    "approx_set": (FamilyKind.HASHES,),
     "approx_percentile": (FamilyKind.BUCKETS,),
     "min_by": (FamilyKind.MIN_BY,),
     "max_by": (FamilyKind.MAX_BY,),
@@ -95,7 +97,7 @@ def shape(function: str, type: SqlType) -> tuple[tuple[Reduce, ...], tuple[Famil
 
 def aggregate_type(function: str, type: SqlType, many: bool = False) -> SqlType:
     """Spark's type of `function` over `type`."""
-    if function.startswith(("count", "approx_count")):
+    if function.startswith(("count", "approx_count", "approx_set")):
         return BIGINT
     if function in ("sum", "avg") and type.kind is Kind.DECIMAL:
         more = (10, 0) if function == "sum" else (4, 4)
@@ -340,7 +342,7 @@ def _is_family(family: Family) -> bool:
         return types[0] == STRING
     if family.kind is FamilyKind.COUNTS:
         return _is_key(types[0])
-    if family.kind is FamilyKind.REGISTERS:
+    if family.kind in (FamilyKind.REGISTERS, FamilyKind.HASHES):
         return True
     if family.kind is FamilyKind.BUCKETS:
         return types[0].is_numeric and fits_lane(types[0])

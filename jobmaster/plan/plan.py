@@ -130,6 +130,7 @@ class FamilyKind(Enum):
     MIN_BY = "min_by"  # member = a value of the first input, NULL too; lane = the least of the second, as in Reduce.MIN
     MAX_BY = "max_by"
     COUNTS = "counts"  # member = value, lane = count
+    HASHES = "hashes"  # theta sketch lgK 12: member = hash of 63 bits; no lanes
 
 
 class Family(msgspec.Struct, frozen=True):
@@ -142,13 +143,14 @@ class Aggregate(msgspec.Struct, frozen=True):
     """One aggregate of the query.
 
     `function`: count, sum, min, max, min_by, max_by, mode, avg, var_pop, var_samp, stddev_pop, stddev_samp, count_distinct,
-    approx_count_distinct, approx_percentile. `accumulators` and `families` are indices into the plan's lists, in the
+    approx_count_distinct, approx_set, approx_percentile. `accumulators` and `families` are indices into the plan's lists, in the
     order that the function expects:
     min, max of STRING (; LEAST or GREATEST); min_by, max_by (; MIN_BY or MAX_BY); mode (; COUNTS);
     count (COUNT); sum, avg (COUNT, SUM); min (COUNT, MIN); max (COUNT, MAX); variance (COUNT, SUM, SUM_SQUARES);
     over DOUBLE: sum, avg (COUNT; EXACT_SUM), variance (COUNT; EXACT_SUM, EXACT_SUM_SQUARES);
-    count_distinct (; DISTINCT); approx_count_distinct (; REGISTERS); approx_percentile (COUNT, MIN, MAX; BUCKETS) with the
-    fractions as exact decimal texts in `fractions` (an ARRAY result when `type` says so).
+    count_distinct (; DISTINCT); approx_count_distinct (; REGISTERS); approx_set (; HASHES);
+    approx_percentile (COUNT, MIN, MAX; BUCKETS) with the fractions as exact decimal texts in `fractions` (an ARRAY result when
+    `type` says so).
     `input_type` is the type of the aggregated expression (decides scale and rounding).
     """
 

@@ -11,7 +11,7 @@ It is in the metadata of every file of the lake, as JSON, so that a reader needs
     order       [{sql, descending, nulls_first}], including the keys that break ties
 
 `sql` is over the merged state: each state column merged by its role (sum, min, max, distinct, buckets, counts, exact_sum,
-registers: see `elf.sinks.lake.spark_read`) under its own name, and `#k0`, … for the keys, `#window_start`, `#window_end`.
+registers, hashes: see `elf.sinks.lake.spark_read`) under its own name, and `#k0`, … for the keys, `#window_start`, `#window_end`.
 `columns` are the state columns that `sql` needs. All state merges; in lakes of earlier versions of elf, `sql` is null where it
 could not, and `refused` says why.
 """
@@ -181,6 +181,8 @@ def _of_families(plan: Plan, aggregate: Aggregate) -> Merged:
         return Merged(mode_sql(column, aggregate.type), (column,))
     if kinds == {FamilyKind.REGISTERS}:
         return Merged(distinct_sql(column), (column,))
+    if kinds == {FamilyKind.HASHES}:
+        return Merged(f"coalesce(theta_sketch_estimate({column}), 0L)", (column,))
     return _of_doubles(aggregate)
 
 

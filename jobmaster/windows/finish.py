@@ -138,6 +138,8 @@ class Finisher:
             return Vector(BIGINT, members[aggregate.families[0]].counts())
         if function == "approx_count_distinct":
             return Vector(BIGINT, members[aggregate.families[0]].distinct_estimates())
+        if function == "approx_set":
+            return Vector(BIGINT, members[aggregate.families[0]].set_estimates())
         if function == "approx_percentile":
             return self._percentile(aggregate, groups, members[aggregate.families[0]])
         if not aggregate.accumulators and aggregate.families[0] in self._valued:
@@ -262,7 +264,7 @@ class Members:
         self._sorted: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
 
     def numbers(self) -> NDArray[np.int64]:
-        """Register, bucket or bin of each row."""
+        """Register, bucket, bin or hash of each row."""
         if self._numbers is None:
             _, values, _, _ = decode_keys(self.rows.keys, self.rows.ends, 1, self.rows.split)[0]
             self._numbers = values
@@ -291,6 +293,9 @@ class Members:
     def distinct_estimates(self) -> NDArray[np.int64]:
         estimates = aggregates.estimates(self.bounds, self.numbers(), self.rows.lanes[0])
         return np.rint(estimates).astype(np.int64)
+
+    def set_estimates(self) -> NDArray[np.int64]:
+        return aggregates.set_estimates(self.bounds, self.numbers())
 
     def exact_values(self) -> list[Fraction | float]:
         """The exact sum of each group; a float where it is not finite."""

@@ -24,6 +24,7 @@ FAMILY_OPS = {
     FamilyKind.MIN_BY: (Op.MIN,),
     FamilyKind.MAX_BY: (Op.MAX,),
     FamilyKind.COUNTS: (Op.SUM64,),
+    FamilyKind.HASHES: (),
 }
 _ONE_VALUE = frozenset(
     {FamilyKind.LEAST, FamilyKind.GREATEST, FamilyKind.MIN_BY, FamilyKind.MAX_BY, FamilyKind.COUNTS}
@@ -39,7 +40,7 @@ def group_ops(plan: Plan) -> tuple[Op, ...]:
 
 
 def member_inputs(family: Family) -> tuple[Expression, ...]:
-    """The inputs whose values are a member's key; none where it is a number: a register, bucket or bin."""
+    """The inputs whose values are a member's key; none where it is a number: a register, bucket, bin or hash."""
     if family.kind is FamilyKind.DISTINCT:
         return family.inputs
     return family.inputs[:1] if family.kind in _ONE_VALUE else ()

@@ -226,6 +226,8 @@ def state_columns(plan: Plan) -> Iterator[StateColumn]:
     for i, family in enumerate(plan.families):
         if family.kind is FamilyKind.REGISTERS:
             yield StateColumn(f"_fam{i}", "binary", "registers")
+        elif family.kind is FamilyKind.HASHES:
+            yield StateColumn(f"_fam{i}", "binary", "hashes")
         elif family.kind is FamilyKind.BUCKETS:
             yield StateColumn(f"_fam{i}", "map<int,bigint>", "buckets")
         elif family.kind is FamilyKind.COUNTS:
@@ -309,6 +311,8 @@ def _member_values(family: Family, members: Members, start: int, stop: int) -> l
         return list(zip(members.numbers()[start:stop].tolist(), totals, strict=True))
     if family.kind in (FamilyKind.REGISTERS, FamilyKind.BUCKETS):
         return list(zip(members.numbers()[start:stop].tolist(), rows.lanes[0].tolist(), strict=True))
+    if family.kind is FamilyKind.HASHES:
+        return list(members.numbers()[start:stop].tolist())
     vectors = key_vectors(rows, [each.type for each in member_inputs(family)], start=rows.split)
     columns = [vector.to_python() for vector in vectors]
     if family.kind is FamilyKind.COUNTS:

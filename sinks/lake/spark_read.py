@@ -194,6 +194,7 @@ _MERGED = {
     "counts": "flatten(collect_list({0}))",
     "exact_sum": "flatten(collect_list({0}))",
     "registers": "hll_union_agg({0})",
+    "hashes": "theta_union_agg({0})",
 }
 _SUM = "sum({0})"
 _WIDE_SUM = "CASE WHEN count({0}) = count(1) THEN sum({0}) END"

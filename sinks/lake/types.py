@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from elf.sinks.lake.delta import split
-from elf.sinks.lake.sketch import sketch
+from elf.sinks.lake.sketch import sketch, theta_sketch
 
 _FLAT: dict[str, Callable[[], Any]] = {
     "void": pa.null,
@@ -51,7 +51,7 @@ def arrow_type(text: str) -> Any:
 
 def arrow_array(values: Sequence[Any], kind: Any) -> Any:
     """The values of one column as an Arrow array. Decimals are given as text, a map as a dict or pairs, a struct as a list, a
-    sketch (binary) as its registers.
+    sketch (binary) as its registers, a map, or as its hashes, a list.
 
     Raises pyarrow's ArrowInvalid if a value does not fit: a number never wraps around.
     """
@@ -60,10 +60,14 @@ def arrow_array(values: Sequence[Any], kind: Any) -> Any:
             kind
         )  # in C++, some 10 times faster than by Decimal objects
     if pa.types.is_binary(kind):
-        return pa.array([None if value is None else sketch(value) for value in values], kind)
+        return pa.array([None if value is None else _sketch(value) for value in values], kind)
     if pa.types.is_nested(kind):
         return pa.array([_nested(value, kind) for value in values], kind)
     return pa.array(values, kind)
+
+
+def _sketch(value: Any) -> bytes:
+    return sketch(value) if isinstance(value, dict) else theta_sketch(value)
 
 
 def _nested(value: Any, kind: Any) -> Any:

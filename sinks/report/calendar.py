@@ -46,11 +46,11 @@ Days = dict[date, int]
 
 def by_calendar(days: Counts, zone: str, span: Span, note: str) -> Iterator[Section]:
     """Sections of requests by weekday, week and month; each only if it has two rows."""
-    first, last = (_local(at, ZoneInfo(zone)) for at in span)
+    first, last = (local(at, ZoneInfo(zone)) for at in span)
     since = first.date() + timedelta(days=first.time() != time())
     every: Days = defaultdict(int)
     for at, count in days:
-        every[_local(at, ZoneInfo(zone)).date()] += count
+        every[local(at, ZoneInfo(zone)).date()] += count
     whole = {day: count for day, count in every.items() if since <= day < last.date()}
     for section in (_by_weekday(whole, note), _by_week(every, whole, note), _by_month(every, whole, note)):
         if len(section.rows) > 1:  # type: ignore[arg-type]
@@ -65,9 +65,9 @@ def unusual_hours(hours: Counts, zone: str, span: Span, note: str) -> Iterator[S
     for at, count in hours:
         if at < span[0] or at + HOUR_US > span[1]:
             continue
-        local = _local(at, ZoneInfo(zone))
-        requests[local.date(), local.hour] += count
-        begins.setdefault((local.date(), local.hour), at)
+        begin = local(at, ZoneInfo(zone))
+        requests[begin.date(), begin.hour] += count
+        begins.setdefault((begin.date(), begin.hour), at)
     found, judged = [], 0
     for (day, hour), count in requests.items():
         weeks = ((day - n * WEEK, hour) for n in range(1, FORMER_MAX + 1))
@@ -90,7 +90,8 @@ def unusual_hours(hours: Counts, zone: str, span: Span, note: str) -> Iterator[S
     yield Section("unusual_hours", "Unusual hours", columns, found[:HOURS_MAX], note=summary)
 
 
-def _local(at: int, zone: ZoneInfo) -> datetime:
+def local(at: int, zone: ZoneInfo) -> datetime:
+    """A time in microseconds by the clock of a zone."""
     return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=at)).astimezone(zone)
 
 

@@ -12,9 +12,11 @@ from msgspec.structs import replace
 from elf.errors import PeerError
 from elf.jobmaster.plan.plan import Column, Key, Output, Plan
 from elf.jobmaster.values.sql_types import BIGINT, TIMESTAMP
+from elf.jobmaster.values.zones import DAY_US
 from elf.jobmaster.windows.result import ColumnInfo
 from elf.sinks.lake.every import Every
 from elf.sinks.lake.stored import Stored
+from elf.sinks.lake.theta import Hashes
 from elf.sinks.report import builtin, local_read
 from elf.sinks.report.rows import Rows
 from elf.sinks.report.run import NO_BOUNDS, Bounds, Run
@@ -63,6 +65,9 @@ class LocalRun(Run):
         plan = local_read.plan_of(stored)
         columns = tuple(ColumnInfo(output.name, str(output.type)) for output in plan.select)
         return columns, local_read.results(stored, plan, self.every)
+
+    def _sets_by_day(self, stored: Stored, column: str) -> Iterator[tuple[int, Hashes]]:
+        return local_read.sets_by_day(stored, column, Every(DAY_US, self.zone))
 
     def _answer(self, each: builtin.Report, versions: Sequence[Stored]) -> Rows:
         merged: dict[tuple[int | None, Any], Sums] = {}

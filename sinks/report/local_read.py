@@ -32,6 +32,7 @@ from elf.sinks.lake.compact import highest
 from elf.sinks.lake.every import Every
 from elf.sinks.lake.files import read_about
 from elf.sinks.lake.stored import Stored, days_span
+from elf.sinks.lake.theta import Hashes, hashes_of, united
 from elf.sinks.report.state_rows import rows_of
 
 MEMORY_BYTES = 1 << 30
@@ -178,6 +179,19 @@ def windows(stored: Stored, plan: Plan) -> Iterator[tuple[int, Sequence[tuple[An
     apart = replace(plan, window=WindowSpec(spec.size_us, spec.size_us))
     for shift in range(0, spec.size_us, spec.slide_us):
         yield from _merged(stored, apart, partial(_starts_of, size_us=spec.size_us, shift_us=shift), None)
+
+
+def sets_by_day(stored: Stored, column: str, every: Every) -> Iterator[tuple[int, Hashes]]:
+    """(begin of the day, set) of a column of sets, from each table: days of the zone of `every`, which is a day."""
+    zone = every.zone if every.zone != "UTC" else ""
+    name = next(each["stored"] for each in stored.states if each["name"] == column)
+    for table in valid_rows(stored, [name]):
+        rows = table.filter(pc.invert(table.column("_empty")))
+        days = _targets(rows, every, zone)
+        sets = [hashes_of(sketch) for sketch in rows.column(name).to_pylist()]
+        for day in np.unique(days):
+            begin = zone_named(zone).utc_of(int(day)) if zone else int(day)
+            yield begin, united(*(sets[at] for at in np.flatnonzero(days == day)))
 
 
 def _merged(

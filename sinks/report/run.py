@@ -19,7 +19,8 @@ from elf.jobmaster.windows.result import COUNTERS, ColumnInfo
 from elf.sinks.lake import spark_read
 from elf.sinks.lake.every import Every
 from elf.sinks.lake.stored import Stored
-from elf.sinks.report import builtin, calendar
+from elf.sinks.lake.theta import Hashes, hashes_of, united
+from elf.sinks.report import builtin, calendar, returning
 from elf.sinks.report.own import OwnReport, with_chart
 from elf.sinks.report.rows import Rows, Section, rows_of
 
@@ -35,6 +36,7 @@ NAMES = (
     *(each.name for each in builtin.REPORTS),
     *calendar.NAMES["traffic_by_day"],
     *calendar.NAMES["traffic_by_hour"],
+    returning.NAME,
     STORED,
 )
 """Of all built-in reports."""
@@ -158,6 +160,7 @@ class Run:
         for source in self._sources():
             for each in builtin.REPORTS:
                 yield from self._builtin(each, source)
+            yield from self._returning(source)
         if self.every is not None:
             yield from self.of_jobs()
         yield self.holdings()
@@ -166,6 +169,12 @@ class Run:
         """One built-in report, of each source. Raises UsageError if no stored job can answer it."""
         if name == STORED:
             yield self.holdings()
+            return
+        if name == returning.NAME:
+            found = [section for source in self._sources() for section in self._returning(source)]
+            if not found:
+                raise UsageError(f"{name}: no job of {self.lake} can answer it; it needs {returning.NEEDED}")
+            yield from found
             return
         each = next(
             each for each in builtin.REPORTS if name in (each.name, *calendar.NAMES.get(each.name, ()))
@@ -249,6 +258,36 @@ class Run:
         if further is not None:
             for section in further(calendar.counts_of(rows), self.zone, span, note):
                 yield replace(section, title=f"{section.title} of {source}" if several else section.title)
+
+    def _returning(self, source: str) -> Iterator[Section]:
+        """New and returning visitors, if a job has their sets: of several the one with the fewest keys."""
+        able = [
+            (stored, column)
+            for stored in self.stored
+            if stored.recipe["source"] == source
+            and stored.pane_us
+            and (column := returning.set_column(stored)) is not None
+            and stored.misfit(Every(DAY_US, self.zone)) is None
+        ]
+        if not able:
+            return
+        job = min(able, key=lambda each: (len(each[0].keys), each[0].job))[0].job
+        days: dict[int, Hashes] = {}
+        for stored, column in able:
+            if stored.job == job:
+                for day, hashes in self._sets_by_day(stored, column):
+                    days[day] = united(days[day], hashes) if day in days else hashes
+        section = returning.by_week(days, self.zone, f"From job {job}.")
+        several = len(self._sources()) > 1
+        yield replace(section, title=f"{section.title} of {source}") if several else section
+
+    def _sets_by_day(self, stored: Stored, column: str) -> Iterator[tuple[int, Hashes]]:
+        """(begin of the day, its set)"""
+        rows = spark_read.with_windows(self.panes(stored), stored, Every(DAY_US, self.zone))
+        states = [each for each in stored.states if each["name"] == column]
+        frame = spark_read.merged(rows, [f"{spark_read.START} AS day"], states)
+        for day, sketch in frame.selectExpr("unix_micros(day)", identifier(column)).toLocalIterator():
+            yield day, hashes_of(bytes(sketch))
 
     def _answer(self, each: builtin.Report, versions: Sequence[Stored]) -> Rows:
         parts = [(stored, self.panes(stored)) for stored in versions]

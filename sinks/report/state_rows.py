@@ -23,6 +23,7 @@ from elf.cbt.rows import MAX_EMPTY, MIN_EMPTY, KeyColumn, Rows, concat
 from elf.jobmaster.plan.plan import Accumulator, Family, FamilyKind, Plan, Reduce
 from elf.jobmaster.windows.lanes import LINE_OPS, family_ops, group_ops, lane_count
 from elf.sinks.lake.sketch import SKETCH_BYTES
+from elf.sinks.lake.theta import hashes_of
 
 Ints = NDArray[np.int64]
 Keys = tuple[NDArray[np.uint8], NDArray[np.uint64]]
@@ -125,6 +126,12 @@ def _of_family(family: Family, array: Any) -> tuple[Ints, Sequence[KeyColumn], I
     """The number of members of each group, the members' keys, and their lanes (lanes, members)."""
     if family.kind is FamilyKind.REGISTERS:
         return _registers(array)
+    if family.kind is FamilyKind.HASHES:
+        sets = [hashes_of(sketch) for sketch in array.to_pylist() if sketch is not None]
+        counts = np.zeros(len(array), dtype=np.int64)
+        counts[array.is_valid().to_numpy(zero_copy_only=False)] = [len(each) for each in sets]
+        hashes = np.concatenate(sets) if sets else np.empty(0, np.int64)
+        return counts, [KeyColumn("int", hashes)], np.empty((0, len(hashes)), np.int64)
     offsets = array.offsets.to_numpy().astype(np.int64)
     counts, part = np.diff(offsets), slice(int(offsets[0]), int(offsets[-1]))
     if pa.types.is_map(array.type):

@@ -82,7 +82,7 @@ def replay(query: str, path: Path) -> dict[int | None, tuple[list[Any], tuple[in
     [
         "SELECT status, count(*) AS hits, sum(bytes) AS bytes FROM access GROUP BY status",
         "SELECT window, path, count(*) AS hits, count(DISTINCT client_ip) AS v, approx_percentile(bytes, 0.9) AS p, "
-        "approx_count_distinct(user_agent) AS a FROM access GROUP BY window(time, '1 hour'), path",
+        "approx_count_distinct(user_agent) AS a, approx_set(referer) AS s FROM access GROUP BY window(time, '1 hour'), path",
         "SELECT window, status, avg(bytes) AS b FROM access GROUP BY window(time, '30 minutes', '10 minutes'), status "
         "ORDER BY b DESC LIMIT 3",
     ],

@@ -77,7 +77,9 @@ QUERIES = {
 QUERIES["sketches"] = (
     "SELECT window, approx_count_distinct(path) AS p, approx_count_distinct(bytes) AS b, mode(path) AS common, "
     "mode(CAST(bytes AS DECIMAL(12,2))) AS size, mode(CAST(bytes AS DOUBLE) / 7) AS part, mode(user) AS nobody, "
-    "approx_count_distinct(CAST(bytes AS DOUBLE) / 3) FILTER (WHERE status = 404) AS d, approx_count_distinct(user) AS none "
+    "approx_count_distinct(CAST(bytes AS DOUBLE) / 3) FILTER (WHERE status = 404) AS d, approx_count_distinct(user) AS none, "
+    "approx_set(path) AS paths, approx_set(time) FILTER (WHERE status > 200) AS times, "
+    "approx_set(CAST(bytes AS DOUBLE) / 3) AS thirds "
     "FROM access GROUP BY window(time, '{window}') HAVING p > 2 ORDER BY b DESC"
 )
 QUERIES["doubles"] = (
