@@ -70,7 +70,9 @@ def _value(column, seed, group):  # type: ignore[no-untyped-def]
         return {n * 7 % 4096: n % 20 + 1, n * 13 % 4096: n % 9 + 1} if group % 10 == 0 else {}
     if column.role == "buckets":
         return {65_000 + n % 500: 3, 66_000 + n % 90: 2}
-    return 100 + n % 1_000 if column.role == "sum" else (1 if column.role == "min" else 10**6)
+    if column.role == "sum":
+        return 5 if column.type == "bigint" else 100 + n % 1_000  # five lines, as many as the buckets hold
+    return 1 if column.role == "min" else 10**6
 
 
 def measured(lake: Path, *more: str) -> tuple[bytes, float, float, int]:

@@ -22,9 +22,13 @@ _FLAT: dict[str, Any] = {
     "bigint": _INT64,
     "double": float,
     "string": str,
-    "binary": bytes,
     "timestamp": _INT64,
 }
+_OF_SKETCHES: dict[str, Any] = {
+    "registers": dict[Annotated[int, Meta(ge=0, le=4095)], Annotated[int, Meta(ge=1, le=63)]],
+    "hashes": list[Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]],
+}
+"""By the role of a binary column: what the lake's writer makes the sketch of."""
 FIRST_US, LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 """Years 1 to 9999, for which a lake can have folders."""
 
@@ -52,7 +56,8 @@ def _reader(
     columns: tuple[StateColumn, ...],
 ) -> tuple[msgspec.msgpack.Decoder[Any], Sequence[tuple[int, Callable[[Any], None]]]]:
     """A decoder of parts, and the further checks that some columns need."""
-    kinds = [list[Optional[value_type(column.type)]] for column in columns]  # type: ignore[misc] # noqa: UP045
+    types = [_OF_SKETCHES.get(column.role) or value_type(column.type) for column in columns]
+    kinds = [list[Optional[type]] for type in types]  # type: ignore[valid-type] # noqa: UP045
     checks = [(i, _check(column.type)) for i, column in enumerate(columns) if "decimal" in column.type]
     return msgspec.msgpack.Decoder(tuple[tuple(kinds)]), checks  # type: ignore[misc]
 
@@ -106,6 +111,17 @@ def _check(text: str) -> Callable[[Any], None]:
                 of_member(member)
 
         return check_each
+    if text.startswith("map<"):
+        key, value = (_check(part) if "decimal" in part else None for part in _fields(text[len("map<") : -1]))
+
+        def check_items(members: Any) -> None:
+            for each in members or ():
+                if key is not None:
+                    key(each)
+                if value is not None:
+                    value(members[each])
+
+        return check_items
     precision, scale = map(int, text[len("decimal(") : -1].split(","))
 
     def check_decimal(value: str | None) -> None:
