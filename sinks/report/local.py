@@ -21,9 +21,9 @@ from elf.sinks.report import builtin, local_read
 from elf.sinks.report.rows import Rows
 from elf.sinks.report.run import NO_BOUNDS, Bounds, Run
 
-SMALL_BYTES = 16 << 20
-"""Lakes up to this size are merged without Spark. An estimate: 2.2 MB of 240,000 rows took 5.5 s of a processor, 2 s of them the
-start; benchmarks/report.py measures both engines."""
+SMALL_BYTES = 40 << 20
+"""Lakes up to this size are merged without Spark: 40 MB of 6 million rows take 30 s of one core here, and 55 s in Spark on two
+(benchmarks/report.py). With more cores Spark is faster from there on."""
 _SHARE = Decimal("0.01")
 
 Sums = tuple[int, int | None]
