@@ -7,7 +7,7 @@ short for hours and days, the reports use shorter steps (`in_steps`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -190,12 +190,20 @@ def in_steps(report: Report, versions: Sequence[Stored], start: int, end: int) -
     )
 
 
-def frame(report: Report, parts: Iterable[tuple[Stored, DataFrame]], zone: str) -> DataFrame:
-    """The report's rows, from the panes of the versions that `chosen` gave."""
+def frame(
+    report: Report,
+    parts: Iterable[tuple[Stored, DataFrame]],
+    zone: str,
+    keys: Collection[str | None] | None = None,
+) -> DataFrame:
+    """The report's rows, from the panes of the versions that `chosen` gave; of these keys alone, unless None."""
     rows = reduce(lambda a, b: a.unionByName(b), [_measures(report, *part, zone) for part in parts])
     sums = [f"sum({needed}) AS {needed}" for needed in report.needs]
     from pyspark.sql import functions as f
 
+    if keys is not None:
+        among = f.col("key").isin([key for key in keys if key is not None])
+        rows = rows.where(among | f.col("key").isNull() if None in keys else among)
     grouped = rows.groupBy(*map(f.expr, report.by)).agg(*map(f.expr, [*sums, *report.more]))
     ordered = grouped.orderBy(*(_ordering(item) for item in report.order.split(", ")))
     return ordered.limit(report.limit).selectExpr(*report.select)

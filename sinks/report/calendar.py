@@ -117,7 +117,7 @@ def _by_week(every: Days, whole: Days, note: str) -> Section:
 
     requests, days, full = _sums(every, whole, week_of, lambda _: len(WEEKDAYS))
     rows = [
-        (f"{week}", count, days[week], *_change(full.get(week), full.get(week - WEEK)))
+        (f"{week}", count, days[week], *change(full.get(week), full.get(week - WEEK)))
         for week, count in sorted(requests.items())
     ]
     columns, note = _compared("week", "week_before"), f"{note} Weeks begin on Monday."
@@ -130,7 +130,7 @@ def _by_month(every: Days, whole: Days, note: str) -> Section:
 
     requests, days, full = _sums(every, whole, month_of, lambda month: monthrange(*month)[1])
     rows = [
-        (f"{y}-{m:02}", count, days[y, m], *_change(full.get((y, m)), full.get((y - 1, m))))
+        (f"{y}-{m:02}", count, days[y, m], *change(full.get((y, m)), full.get((y - 1, m))))
         for (y, m), count in sorted(requests.items())
     ]
     return Section(
@@ -156,7 +156,7 @@ def _compared(name: str, before: str) -> tuple[ColumnInfo, ...]:
     return _columns(**types, change_percent="decimal(20,1)")
 
 
-def _change(now: int | None, before: int | None) -> tuple[int | None, Decimal | None]:
+def change(now: int | None, before: int | None) -> tuple[int | None, Decimal | None]:
     """The former requests, and the change in percent; NULL without one."""
     if now is None or not before:
         return None, None

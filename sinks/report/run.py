@@ -21,11 +21,13 @@ from elf.sinks.lake.every import Every
 from elf.sinks.lake.stored import Stored
 from elf.sinks.lake.theta import Hashes, hashes_of, united
 from elf.sinks.report import builtin, calendar, returning
+from elf.sinks.report.change import before, compared, last_weeks
 from elf.sinks.report.own import OwnReport, with_chart
 from elf.sinks.report.rows import Rows, Section, rows_of
 
 Bounds = tuple[int | None, int | None]
 NO_BOUNDS: Bounds = (None, None)
+Keys = frozenset[Any]
 TIMEZONE = "spark.sql.session.timeZone"
 
 _FURTHER = {"traffic_by_day": calendar.by_calendar, "traffic_by_hour": calendar.unusual_hours}
@@ -74,10 +76,10 @@ class Run:
         self.spark, self.lake, self.every, self.zone, self._say = spark, lake, every, zone, say
         self.notes: list[str] = []
         self.stored = self._within(self._find(), bounds)
-        self._panes: dict[tuple[str, str], DataFrame] = {}
+        self._panes: dict[tuple[str, str, Bounds], DataFrame] = {}
         self._has_views = False
         self._misfits: dict[str, str] = {}
-        self._counted: dict[tuple[str, str], tuple[Any, ...]] = {}
+        self._counted: dict[tuple[str, str, Bounds], tuple[Any, ...]] = {}
 
     def _find(self) -> list[Stored]:
         return spark_read.stored_jobs(self.spark, self.lake)
@@ -99,7 +101,7 @@ class Run:
         self._say(text)
 
     def panes(self, stored: Stored) -> DataFrame:
-        key = (stored.job, stored.version)
+        key = (stored.job, stored.version, stored.bounds)
         if key not in self._panes:
             self._panes[key] = spark_read.panes(self.spark, stored)
         return self._panes[key]
@@ -212,7 +214,7 @@ class Run:
 
     def _counters(self, stored: Stored) -> tuple[Any, ...]:
         """Panes, from, until, line counters and incomplete panes of a version, counted once."""
-        key = (stored.job, stored.version)
+        key = (stored.job, stored.version, stored.bounds)
         if key not in self._counted:
             self._counted[key] = self._count(stored)
         return self._counted[key]
@@ -249,6 +251,8 @@ class Run:
         several = len({stored.recipe["source"] for stored in self.stored}) > 1
         title, note = f"{each.title} of {source}" if several else each.title, f"From job {versions[0].job}."
         columns, rows = self._answer(each, versions)
+        if each.key is not None and each.every_us is None:
+            columns, rows, note = self._with_change(each, versions, columns, list(rows), note)
         further = _FURTHER.get(each.name)
         if further is not None:
             rows = list(rows)
@@ -258,6 +262,33 @@ class Run:
         if further is not None:
             for section in further(calendar.counts_of(rows), self.zone, span, note):
                 yield replace(section, title=f"{section.title} of {source}" if several else section.title)
+
+    def _with_change(
+        self, each: builtin.Report, versions: Sequence[Stored], columns: Any, rows: Any, note: str
+    ) -> tuple[Any, Any, str]:
+        """A list of the most frequent keys with their change, where the lake is long enough, and its note."""
+        whole = [replace(stored, bounds=NO_BOUNDS) for stored in versions]
+        counted = [counters for stored in whole if stored.pane_us and (counters := self._counters(stored))[0]]
+        if not counted or any(stored.misfit(Every(DAY_US, self.zone)) for stored in whole):
+            return columns, rows, note
+        stored = min(row[1] for row in counted), max(row[2] for row in counted)
+        since, until = versions[0].bounds
+        if since is None and until is None:
+            weeks = last_weeks(stored, self.zone)
+            spans = {} if weeks is None else dict(zip(("last_7_days", "days_before"), weeks, strict=True))
+            about = "The change is that of the last seven whole days against the seven before."
+        else:
+            former = None if since is None else before(stored, since, until)
+            spans = {} if former is None else {"before": former}
+            about = "The change is that against the time before, as long."
+        if not spans:
+            return columns, rows, note
+        keys = frozenset(row[0] for row in rows)
+        counts: dict[str, dict[Any, int]] = {
+            name: dict(self._answer(each, [replace(stored, bounds=span) for stored in whole], keys)[1])
+            for name, span in spans.items()
+        }
+        return *compared(columns, rows, counts), f"{about} {note}"
 
     def _returning(self, source: str) -> Iterator[Section]:
         """New and returning visitors, if a job has their sets: of several the one with the fewest keys."""
@@ -289,9 +320,10 @@ class Run:
         for day, sketch in frame.selectExpr("unix_micros(day)", identifier(column)).toLocalIterator():
             yield day, hashes_of(bytes(sketch))
 
-    def _answer(self, each: builtin.Report, versions: Sequence[Stored]) -> Rows:
+    def _answer(self, each: builtin.Report, versions: Sequence[Stored], keys: Keys | None = None) -> Rows:
+        """The rows of a report; of these keys alone, unless None."""
         parts = [(stored, self.panes(stored)) for stored in versions]
-        return rows_of(builtin.frame(each, parts, self.zone))
+        return rows_of(builtin.frame(each, parts, self.zone, keys))
 
     def _unanswered(self, each: builtin.Report, versions: Sequence[Stored], source: str) -> str:
         """Why no version can answer the report: most have other keys; some have only panes that are too long for the zone."""
