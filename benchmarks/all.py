@@ -34,6 +34,7 @@ ALONE = (
     "edge.py",
     "beside_nginx.py",
     "report.py",
+    "lake.py",
 )
 """Those that need no generated log."""
 SCRIPTS = ("query.py", "peers.py", "grep.py", "spark_logs.py", "cbt.py", "agent.py", *ALONE)

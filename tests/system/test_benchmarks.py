@@ -74,6 +74,20 @@ def test_spark_tells_the_same(folder: Path) -> None:
     assert told.count("million lines/s") == 3
 
 
+@pytest.mark.spark
+def test_both_engines_report_the_same(folder: Path) -> None:
+    said = run("report.py", "--smoke", "--folder", str(folder))
+    assert "equal" in said
+    assert "DIFFERENT" not in said
+
+
+@pytest.mark.spark
+def test_a_lake_is_written_compacted_and_merged(folder: Path) -> None:
+    said = run("lake.py", "--smoke", "--folder", str(folder))
+    assert "10,000 rows of 1,000 groups a minute" in said
+    assert "visitors of 20 days" in said
+
+
 def test_the_tree_equals_duckdb_and_a_dict() -> None:
     told = run("cbt.py", "--rows", "20000", "--runs", "1")
     results = [line.rsplit("result ", 1)[1].split() for line in told.splitlines() if ", result " in line]
