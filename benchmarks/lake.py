@@ -1,6 +1,6 @@
 """The lake's own work: its writer, compaction, the size of its files beside DuckDB's, and visitors of a year from daily sketches.
 
-    python benchmarks/lake.py [--smoke] [--runs 3] [--rows 1000000] [--folder /tmp/elf-bench]
+    python benchmarks/lake.py [--smoke] [--runs 3] [--rows 3000000] [--folder /tmp/elf-bench]
 
 A table has windows of a minute with 1,000 paths each: two counts, a sum, a minimum and a maximum. Encoded panes are made before
 the clock starts, as a job's master has made them. CPU is that of the writer's process, its start and imports included. DuckDB
@@ -22,6 +22,7 @@ import time
 from pathlib import Path
 
 import measure
+import numpy as np
 
 from elf.jobmaster.compile.query import compile as compile_query
 from elf.jobmaster.plan.codec import encode
@@ -41,7 +42,7 @@ VISITORS = (
 )
 MINUTE_US, DAY_US, GROUPS = 60_000_000, 86_400_000_000, 1_000
 START_US = 1_735_689_600_000_000  # 2025-01-01
-FLUSH_PANES = 60
+FLUSH_PANES = 500
 DAYS = 365
 MIB = 1 << 20
 
@@ -63,13 +64,20 @@ def state(
 
 
 def cells(column: StateColumn, minute: int) -> list[object]:
-    """Values follow from the minute and the path's number, and differ as real ones do."""
-    mixed = [(minute * 2_654_435_761 + group * 40_503) % 65_537 for group in range(GROUPS)]
+    """Values at random, the same in each run: paths have hits as unlike as those of a shop, and sizes as unlike as its pages'."""
+    rng = np.random.default_rng(minute)
+    usual = 2_000 / (1 + np.arange(GROUPS))
+    hits = 1 + rng.poisson(usual)
+    size = 200 + 37 * (np.arange(GROUPS) % 211)
     if column.role == "key":
         return [f"/shop/{group % 40}/item-{group}" for group in range(GROUPS)]
-    if column.role in ("min", "max"):
-        return [n % 900 + (20_000 if column.role == "max" else 0) for n in mixed]
-    return [n % 97 + 1 for n in mixed] if column.type == "bigint" else [str(n * 31) for n in mixed]
+    if column.role == "min":
+        return list((size - rng.integers(0, 150, GROUPS)).tolist())
+    if column.role == "max":
+        return list((size + rng.integers(0, 20_000, GROUPS)).tolist())
+    if column.type == "bigint":
+        return list(hits.tolist())
+    return [str(total) for total in (hits * size + rng.integers(0, 5_000, GROUPS)).tolist()]
 
 
 def children() -> tuple[float, int]:
@@ -178,7 +186,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--rows", type=int, default=3_000_000)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--folder", type=Path, default=Path("/tmp/elf-bench"))
     parser.add_argument("--smoke", action="store_true")

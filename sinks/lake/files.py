@@ -261,7 +261,9 @@ def withdrawn_panes(folder: Path) -> Iterator[tuple[int, int, str, int]]:
 
 
 def _write_parquet(file: Any, metadata: dict[str, str], arrow: Any, tables: Iterable[Any]) -> None:
-    options: dict[str, Any] = {"compression": "zstd", "store_schema": False}
+    # Sums hardly repeat: a dictionary of them makes a file larger, and takes a quarter of the time.
+    repeating = [field.name for field in arrow if not pa.types.is_decimal(field.type)]
+    options: dict[str, Any] = {"compression": "zstd", "store_schema": False, "use_dictionary": repeating}
     with pq.ParquetWriter(file, arrow, **options) as writer:
         for table in tables:
             writer.write_table(table)
