@@ -9,6 +9,7 @@ import base64
 import fcntl
 import json
 import os
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import groupby
@@ -183,16 +184,17 @@ def _decoded(panes: Panes, width: int, most: int) -> Iterator[tuple[PaneFrame, i
 
 
 def _table(heads: list[tuple[PaneFrame, int]], columns: list[list[Any]], arrow: Any) -> Any:
-    arrays = []
-    for _, kind, read in PANE_COLUMNS:
-        repeated: list[Any] = []
-        for pane, groups in heads:
-            repeated += [read(pane)] * max(groups, 1)
-        arrays.append(pa.array(repeated, arrow_type(kind)))
-    empty: list[bool] = []
-    for _, groups in heads:
-        empty += [False] * groups or [True]
-    arrays.append(pa.array(empty, pa.bool_()))
+    places = array(
+        "i"
+    )  # of each row's pane: what a pane repeats in its rows is copied by Arrow, not as objects of Python
+    for at, (_, groups) in enumerate(heads):
+        places += array("i", (at,)) * max(groups, 1)
+    rows = pa.Array.from_buffers(pa.int32(), len(places), [None, pa.py_buffer(places)])
+    arrays = [
+        pa.array([read(pane) for pane, _ in heads], arrow_type(kind)).take(rows)
+        for _, kind, read in PANE_COLUMNS
+    ]
+    arrays.append(pa.array([not groups for _, groups in heads], pa.bool_()).take(rows))
     types = arrow.types[len(arrays) :]
     arrays += [arrow_array(values, kind) for values, kind in zip(columns, types, strict=True)]
     return pa.Table.from_arrays(arrays, schema=arrow)
