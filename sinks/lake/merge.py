@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from elf.sinks.lake import layout
@@ -32,16 +33,13 @@ def merge(folder: Path, kept: Mapping[layout.Pane, Path], is_empty: bool) -> lis
 def _rows(wanted: dict[Path, set[int]]) -> Iterator[Any]:
     """The rows of the wanted panes (by start), one row group at a time, so that memory stays bounded."""
     for path, starts in sorted(wanted.items()):
+        values = pa.array(starts, pa.int64())
         with pq.ParquetFile(path) as file:
             for group in range(file.num_row_groups):
                 table = file.read_row_group(group)
-                mask = [start is None or start in starts for start in _starts(table)]
-                yield table.filter(pa.array(mask, pa.bool_()))
-
-
-def _starts(table: Any) -> list[int | None]:
-    found: list[int | None] = table.column("_pane_start").cast(pa.int64()).to_pylist()
-    return found
+                at = table.column("_pane_start").cast(pa.int64())
+                mask = pc.or_(pc.is_null(at), pc.is_in(at, value_set=values))
+                yield table if pc.all(mask).as_py() else table.filter(mask)
 
 
 def _merged(tables: Iterable[Any]) -> Iterator[Any]:
