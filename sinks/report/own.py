@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
+from math import gcd, isfinite
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from elf.errors import UsageError
+from elf.jobmaster.values.zones import DAY_US
 from elf.jobmaster.windows.result import ColumnInfo
+from elf.sinks.lake.layout import HOUR_US
+from elf.sinks.report.charts import COLUMNS_MAX
 from elf.sinks.report.rows import Section
 
 FOLDER = "reports"
 """Where a name that is no built-in report is looked for."""
+SECOND_US = 1_000_000
 _NUMBERS = ("tinyint", "smallint", "int", "bigint", "float", "double")
 
 
@@ -56,14 +63,30 @@ def with_chart(section: Section) -> Section:
     kinds = [_kind(column) for column in section.columns]
     rows = list(section.rows)
     chart, step_us = "", section.step_us
-    if kinds == ["time", "number"]:
-        rows.sort(key=lambda row: (row[0] is not None, row[0]))
-        times = sorted({row[0] for row in rows if row[0] is not None})
-        if len(times) == len(rows) > 1:
-            chart, step_us = "columns", min(b - a for a, b in pairwise(times))
-    elif kinds == ["text", "number"] and all(row[1] is not None and row[1] >= 0 for row in rows):
-        chart = "bars"
-    return msgspec.structs.replace(section, rows=rows, chart=chart, step_us=step_us)
+    if kinds in (["time", "number"], ["text", "number"]) and all(_is_drawable(row[1]) for row in rows):
+        if kinds[0] == "text":
+            chart = "bars"
+        elif all(row[0] is not None for row in rows):
+            rows.sort()
+            step_us = _step_of([row[0] for row in rows])
+            chart = "columns" if step_us else ""
+    return msgspec.structs.replace(section, rows=rows, chart=chart, step_us=step_us or section.step_us)
+
+
+def _is_drawable(value: Any) -> bool:
+    return value is not None and value >= 0 and isfinite(value)
+
+
+def _step_of(times: Sequence[int]) -> int:
+    """The longest step, in whole seconds, of which these ascending times are multiples apart; a day, if they are days of a zone
+    whose clock changes. 0 if two are equal, or if the columns would be more than a chart has."""
+    gaps = [b - a for a, b in pairwise(times)]
+    if not gaps or min(gaps) <= 0:
+        return 0
+    is_daily = all(gap > HOUR_US and min(gap % DAY_US, -gap % DAY_US) <= HOUR_US for gap in gaps)
+    step_us = DAY_US if is_daily else gcd(*gaps)
+    fits = step_us % SECOND_US == 0 and sum(gaps) < COLUMNS_MAX * step_us
+    return step_us if fits else 0
 
 
 def _kind(column: ColumnInfo) -> str:

@@ -200,6 +200,17 @@ def test_a_chart_follows_from_the_columns() -> None:
     assert chart((TIME, NUMBER), (3 * HOUR, 1), (HOUR, 2)) == ("columns", 2 * HOUR)
     assert chart((TIME, NUMBER), (HOUR, 1), (HOUR, 2)) == ("", HOUR)
     assert chart((TEXT, NUMBER), ("a", 1), (None, 0)) == ("bars", HOUR)
+    assert chart((TIME, NUMBER), (HOUR, 1), (3 * HOUR, 2), (6 * HOUR, 2)) == ("columns", HOUR)
+    assert chart((TIME, NUMBER), (HOUR, 1), (HOUR + 7, 2)) == ("", HOUR)
+    assert chart((TIME, NUMBER), (HOUR, 1), (None, 2)) == ("", HOUR)
+    assert chart((TIME, NUMBER), (HOUR, 1), (2 * HOUR, 2), (900 * HOUR, 2)) == ("", HOUR)
+    days = [(0, 1), (24 * HOUR, 2), (47 * HOUR, 3), (400 * 24 * HOUR - HOUR, 4)]
+    assert chart((TIME, NUMBER), *days[:3]) == ("columns", 24 * HOUR)
+    assert chart((TIME, NUMBER), *days) == ("", HOUR)
     assert chart((TEXT, NUMBER), ("a", -1)) == ("", HOUR)
+    assert (
+        chart((TEXT, NUMBER), ("a", float("nan"))) == chart((TEXT, NUMBER), ("a", float("inf"))) == ("", HOUR)
+    )
+    assert chart((TEXT, NUMBER), ("a", None)) == ("", HOUR)
     assert chart((TEXT, TEXT), ("a", "b")) == ("", HOUR)
     assert chart((NUMBER,), (1,)) == ("", HOUR)
