@@ -22,7 +22,7 @@ test: style
 	$(MAKE) --no-print-directory -j 2 types wheel
 	$(MAKE) --no-print-directory check
 
-# Tests that take some ten seconds each: kept scenarios, a minute of torture, caps of memory, real networks, all benchmarks on small
+# Tests that take some five seconds of a processor or more: kept scenarios, a minute of torture, caps of memory, real networks, all benchmarks on small
 # logs. CI runs them after `make test`.
 test-long: $(VENV)/.ready
 	$(BIN)/python -m pytest -q -n auto --dist loadgroup -m long

@@ -181,7 +181,10 @@ class Groups(Translator):
         if name == "count":
             return add.count_distinct(values, where) if distinct else add.count(values, where)
         if len(values) != 1:
-            hint = "its error is always 1.6 %" if name in ("approx_count_distinct", "approx_set") else ""
+            hint = {
+                "approx_count_distinct": "its error is always 1.6 %",
+                "approx_set": "its size is fixed",
+            }.get(name, "")
             self.fail(node, f"{name} takes 1 argument, not {len(values)}", hint)
         if distinct and name not in ("min", "max"):
             self.fail(node, f"{name}(DISTINCT …) is not supported", "use count(DISTINCT x)")

@@ -48,6 +48,8 @@ def target_of(output: str) -> Target:
     folder = Path(path).absolute().parent
     if not folder.is_dir():
         raise UsageError(f"cannot write {path}: there is no folder {folder}")
+    if form == "parquet" and Path(path).exists() and not Path(path).is_dir():
+        raise UsageError(f"cannot write {path}: it is a file, and reports as Parquet need a folder")
     if form == "parquet" and not find_spec("pyarrow"):
         raise UsageError("--output parquet needs pyarrow: pip install 'elf-mesh[lake]'")
     return Target(form, path)
@@ -108,7 +110,7 @@ def write_parquet(folder: str, sections: Iterable[Section]) -> list[str]:
             )
             columns = tuple(
                 replace(each, name=name)
-                for each, name in zip(section.columns, _unlike(section.columns), strict=True)
+                for each, name in zip(section.columns, _distinct_names(section.columns), strict=True)
             )
             rows = arrow_table(columns, [list(section.rows)]).replace_schema_metadata(
                 {"title": section.title}
@@ -124,7 +126,7 @@ def write_parquet(folder: str, sections: Iterable[Section]) -> list[str]:
     return written
 
 
-def _unlike(columns: Sequence[ColumnInfo]) -> list[str]:
+def _distinct_names(columns: Sequence[ColumnInfo]) -> list[str]:
     """The columns' names, with a number behind one that is there already."""
     names: list[str] = []
     for column in columns:
