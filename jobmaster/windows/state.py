@@ -15,11 +15,13 @@ import zstandard
 from numpy.typing import NDArray
 
 from elf.cbt import aggregates
+from elf.cbt._kernel import take
 from elf.cbt.budget import Budget, Fragment
 from elf.cbt.rows import Rows, distinct
 from elf.jobmaster.plan.codec import encode
 from elf.jobmaster.plan.plan import Accumulator, Family, FamilyKind, Plan, Reduce
 from elf.jobmaster.plan.recipe import recipe
+from elf.jobmaster.windows.best import PRUNED, winners
 from elf.jobmaster.windows.counters import lines_of, lines_within
 from elf.jobmaster.windows.finish import Members, key_vectors, lane_values
 from elf.jobmaster.windows.lanes import group_ops, lane_starts, member_inputs
@@ -100,7 +102,7 @@ class StateMaker:
         """Add a pane's groups and their members, in parts."""
         groups = piece.groups
         both = zip(self.plan.families, piece.families, strict=True)
-        families = [(family, Members(groups, rows)) for family, rows in both]
+        families = [(family, _members(family, groups, rows, piece.more)) for family, rows in both]
         sizes = sum(
             (np.diff(members.bounds) for _, members in families), np.ones(len(groups), dtype=np.int64)
         )
@@ -287,6 +289,17 @@ def _decimal(unscaled: int, scale: int) -> Decimal | None:
     if not scale:  # the usual case, several times as fast
         return Decimal(unscaled)
     return Decimal((int(unscaled < 0), tuple(map(int, str(abs(unscaled)))), -scale))
+
+
+def _members(family: Family, groups: Rows, rows: Rows, more: bool) -> Members:
+    """The members of the groups; where only one can be the result, that one. more: the groups have members in a later piece."""
+    members = Members(groups, rows)
+    if more or family.kind not in PRUNED or len(rows) == len(groups):
+        return members
+    values = key_vectors(members.rows, [family.inputs[0].type], start=members.rows.split)[0]
+    of = np.repeat(np.arange(len(groups)), np.diff(members.bounds))
+    chosen = winners(family.kind, of, values, members.rows.lanes[0] if len(members.rows.lanes) else None)
+    return Members(groups, take(members.rows, np.sort(chosen)))
 
 
 def _cells(family: Family, members: Members, start: int, stop: int) -> _Cells:

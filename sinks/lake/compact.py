@@ -78,8 +78,9 @@ def compact_folder(folder: Path, older_than: int, days_before: int, index: Index
         return 0
     else:
         layout.remove_abandoned(folder)
+        removed = remove_merged(folder, index)
         ripe = layout.ripe(layout.files(folder), older_than, days_before)
-        return sum(_compact(folder, part, index) for part in ripe)
+        return removed + sum(_compact(folder, part, index) for part in ripe)
     finally:
         os.close(fd)
 
@@ -90,6 +91,8 @@ def _compact(folder: Path, files: list[layout.LakeFile], index: Index) -> int:
         return 0
     try:
         best = highest([file.path for file in layout.files(folder)])
+        if len({file.is_empty for file in small}) == len(small) and _count(small) == len(best):
+            return 0  # one with groups and one without, and nothing in them is superseded
     except pa.ArrowException:
         return 0
     written: set[Path] = set()
@@ -110,6 +113,25 @@ def _compact(folder: Path, files: list[layout.LakeFile], index: Index) -> int:
     ):  # a writer may meanwhile have shown one of them again, with a revision of another's pane
         index.update([folder])
     return len(removed)
+
+
+def _count(files: Iterable[layout.LakeFile]) -> int:
+    return sum(len(read_panes(file.path)) for file in files)
+
+
+def remove_merged(folder: Path, index: Index) -> int:
+    """Remove the files of a day whose panes are merged in longer ones, once the log shows these. Returns their number."""
+    found = layout.all_files(folder)
+    counted = {file.path for file in layout.counting(found)}
+    old = [file.path for file in found if file.path not in counted]
+    if old:
+        with suppress(delta.LogError):
+            index.update([folder])
+        for path in old:
+            with suppress(FileNotFoundError):
+                path.unlink()
+        sync_folder(folder)
+    return len(old)
 
 
 def highest(paths: Iterable[Path]) -> dict[int, tuple[layout.Pane, Path]]:

@@ -100,6 +100,7 @@ def _wanted(folder: Path) -> tuple[list[layout.LakeFile], int]:
     """The files with a newest revision, and the number of those that cannot be read."""
     files, highest = layout.files(folder), layout.folder_ledger(folder)
     newest = [f for f in files if any(highest.get(start) == found for start, found in f.panes.items())]
+    newest.sort(key=lambda file: not file.is_empty)  # longer panes count once their groups are there
     whole = [file for file in newest if _is_whole(file.path)]
     return whole, len(newest) - len(whole)
 
@@ -147,14 +148,19 @@ def _digest(file: BufferedReader | BufferedRandom) -> bytes:
 
 
 def _replace(to: Path, kept: set[str], index: Index) -> int:
-    """Remove the files of a copied day whose panes are all in the files that were copied now. Returns their number."""
-    files = layout.files(to)
+    """Remove the files of a copied day whose panes are all in the files that were copied now, or in longer panes. Returns their
+    number."""
+    files = layout.all_files(to)
+    counted = {file.path for file in layout.counting(files)}
     held = {start: rev for file in files if file.path.name in kept for start, rev in file.panes.items()}
     old = [
         file.path
         for file in files
         if file.path.name not in kept
-        and all(start in held and held[start] >= rev for start, rev in file.panes.items())
+        and (
+            file.path not in counted
+            or all(start in held and held[start] >= rev for start, rev in file.panes.items())
+        )
     ]
     if old:
         index.update([to], old)

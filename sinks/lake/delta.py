@@ -156,28 +156,37 @@ def cover(
 
 
 def changes(
-    before: Mapping[str, Add], kept: Collection[str], added: Iterable[Add], is_news: bool, now_ms: int
+    before: Mapping[str, Add],
+    kept: Collection[str],
+    added: Iterable[Add],
+    news: Collection[str],
+    now_ms: int,
 ) -> list[Action]:
     """The actions that turn the shown files `before` into those `kept` and `added`; none if nothing changes.
-    is_news: whether that changes what readers see. added: those that are shown already are left out."""
+    news: the folders of which readers see something else. added: those that are shown already are left out."""
     adds = [
-        Action(add=msgspec.structs.replace(each, data_change=is_news))
+        Action(add=msgspec.structs.replace(each, data_change=folder_of(each.path) in news))
         for each in added
         if each.path not in before
     ]
     removes = [
-        Action(remove=Remove(path, now_ms, is_news, True, old.partition_values, old.size))
+        Action(remove=Remove(path, now_ms, folder_of(path) in news, True, old.partition_values, old.size))
         for path, old in sorted(before.items())
         if path not in kept
     ]
     if not adds and not removes:
         return []
-    operation = "WRITE" if is_news else "OPTIMIZE"
+    operation = "WRITE" if news else "OPTIMIZE"
     return [
         Action(commit_info={"timestamp": now_ms, "operation": operation, "engineInfo": "elf"}),
         *removes,
         *adds,
     ]
+
+
+def folder_of(path: str) -> str:
+    """The day folder of a file, within its table."""
+    return path.rpartition("/")[0]
 
 
 def beginning(job: str, table: str, columns: Iterable[tuple[str, str]], now_ms: int) -> list[Action]:

@@ -10,7 +10,7 @@ import fcntl
 import json
 import os
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
@@ -52,12 +52,12 @@ PANE_COLUMNS: tuple[tuple[str, str, Callable[[PaneFrame], Any]], ...] = (
 )
 
 
-Panes = Mapping[PaneFrame, Sequence[PartFrame]]
+Panes = Mapping[PaneFrame, Iterable[PartFrame]]
 
 
 def write_panes(schemas: dict[int, Schema], panes: Panes, touched: set[Path]) -> Iterator[Done]:
-    """Write the panes, usually one file per hour. A pane below its highest revision in the lake, or of a day that has expired, is
-    only acknowledged. touched: the folders are added to it."""
+    """Write the panes, usually one file per hour. A pane below its highest revision in the lake, or of a day that has expired or
+    has longer panes by now, is only acknowledged. touched: the folders are added to it."""
 
     def place(pane: PaneFrame) -> tuple[int, str, int]:
         schema = schemas[pane.schema]
@@ -88,14 +88,18 @@ def write_panes(schemas: dict[int, Schema], panes: Panes, touched: set[Path]) ->
 def _write_folder(schema: Schema, folder: Path, panes: Panes) -> Iterator[Done]:
     make_folder(folder)
     layout.remove_abandoned(folder)
-    known = layout.folder_ledger(folder)
-    fresh = [frame for frame in panes if frame.revision >= known.get(frame.start, frame.revision)]
+    known, least_us = layout.folder_ledger(folder), layout.longest_us(layout.all_files(folder))
+    fresh = [
+        frame
+        for frame in panes
+        if frame.end - frame.start >= least_us and frame.revision >= known.get(frame.start, frame.revision)
+    ]
     by_pane = {layout.Pane(f.start, f.end, f.revision, f.digest): f for f in fresh}
     for is_empty in (False, True):
-        kind = {pane for pane, frame in by_pane.items() if _is_empty(panes[frame]) is is_empty}
+        kind = {pane for pane, frame in by_pane.items() if has_no_groups(panes[frame]) is is_empty}
         for name, part in layout.files_of(schema.job, schema.version, kind, is_empty):
             chosen = [by_pane[pane] for pane in part]
-            tables = _tables(schema, {frame: panes[frame] for frame in chosen})
+            tables = pane_tables(schema, {frame: panes[frame] for frame in chosen})
             write_file(folder / name, about(schema), part, file_schema(schema.columns), tables)
             yield Done(tuple(frame.number for frame in chosen))
 
@@ -143,14 +147,14 @@ def about(schema: Schema) -> dict[str, Any]:
     }
 
 
-def _is_empty(parts: Iterable[PartFrame]) -> bool:
+def has_no_groups(parts: Iterable[PartFrame]) -> bool:
     """Whether a pane has no groups. Only short parts are decoded: an empty column has at most 5 bytes."""
     return not any(
         len(part.values) > SHORT_BYTES or any(msgspec.msgpack.decode(part.values)) for part in parts
     )
 
 
-def _tables(schema: Schema, panes: Panes) -> Iterator[Any]:
+def pane_tables(schema: Schema, panes: Panes) -> Iterator[Any]:
     """The panes' rows, in tables of about `ROWS_PER_GROUP`: one row per group, or one marked `_empty`."""
     arrow = file_schema(schema.columns)
     most = ROWS_PER_GROUP if pa.binary() not in arrow.types else SKETCHES_PER_GROUP
@@ -238,7 +242,12 @@ def read_about(path: Path) -> dict[str, Any]:
 
 def read_panes(path: Path) -> list[layout.Pane]:
     """The panes in a file, by its metadata."""
-    listed = read_about(path)["panes"]
+    return panes_of(pq.read_metadata(path))
+
+
+def panes_of(metadata: Any) -> list[layout.Pane]:
+    """The panes of a file's metadata."""
+    listed = json.loads(metadata.metadata[b"elf"])["panes"]
     return [layout.Pane(start, end, (epoch, int(node, 16), n), d) for start, end, epoch, node, n, d in listed]
 
 

@@ -63,14 +63,25 @@ class PartFrame(msgspec.Struct, frozen=True, tag=True):
     more: bool = False
 
 
+class Level(msgspec.Struct, frozen=True):
+    """The panes of days that ended before `before` (microseconds UTC) are merged into panes of `pane_us`: of all jobs but those
+    that have levels of their own, or of `job`."""
+
+    pane_us: int
+    before: int
+    job: str | None = None
+
+
 class CompactFrame(msgspec.Struct, frozen=True, tag=True):
     """Compact a lake: the hours that ended before `older_than` (microseconds UTC), and the days that ended before `days_before`,
-    a day earlier by default. First its days expire whose panes ended before `expire_before`."""
+    a day earlier by default. First its days expire whose panes ended before `expire_before`, and old days get the longer panes of
+    `levels`."""
 
     directory: str
     older_than: int
     days_before: int | None = None
     expire_before: int | None = None
+    levels: tuple[Level, ...] = ()
 
 
 class ReadFrame(msgspec.Struct, frozen=True, tag=True):

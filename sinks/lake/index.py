@@ -130,8 +130,8 @@ class Index:
             after += self._chosen(folder, {self.table / path for path in before}, without)
         new = [self._add(file) for file in after if self._name(file) not in before]
         old = (layout.parse(self.table / path) for path in before)
-        is_news = _panes(filter(None, old)) != _panes(after)
-        actions = delta.changes(before, {self._name(file) for file in after}, new, is_news, now_ms)
+        news = _news(filter(None, old), after, self.table)
+        actions = delta.changes(before, {self._name(file) for file in after}, new, news, now_ms)
         if actions and self.state.version < 0:
             return self._beginning(after[0].path, now_ms) + actions
         return actions
@@ -212,8 +212,22 @@ def _files(count: int) -> str:
     return f"{count} file{'s' if count != 1 else ''}"
 
 
-def _panes(files: Iterable[layout.LakeFile]) -> set[tuple[str, int, Revision]]:
-    return {(str(f.path.parent), start, revision) for f in files for start, revision in f.panes.items()}
+def _news(before: Iterable[layout.LakeFile], after: Iterable[layout.LakeFile], table: Path) -> set[str]:
+    """The day folders, within the table, in which other panes or revisions are shown than before: not those whose panes are only
+    merged in longer ones now."""
+    panes: list[dict[str, set[tuple[int, Revision]]]] = [{}, {}]
+    lengths: list[dict[str, int]] = [{}, {}]
+    for number, files in enumerate((before, after)):
+        for file in files:
+            folder = str(file.path.parent.relative_to(table))
+            panes[number].setdefault(folder, set()).update(file.panes.items())
+            lengths[number][folder] = file.pane_us
+    return {
+        folder
+        for folder in panes[0].keys() | panes[1].keys()
+        if panes[0].get(folder) != panes[1].get(folder)
+        and not 0 < lengths[0].get(folder, 0) < lengths[1].get(folder, 0)
+    }
 
 
 def _is_readable(path: Path) -> bool:

@@ -12,8 +12,9 @@ lists the file's panes, counted from FIRST, with their revisions (`0x60.75r0.0.1
 content, a retry writes the same name, and a listing shows the highest revision of every pane. Panes without groups, which are
 empty or withdrawn, are in files of their own, whose names end in `-empty.parquet`.
 
-Readers take, per pane, the highest (revision, digest): overlapping files are harmless. Names that begin with a dot are files
-being written; readers skip them, and the next writer in the folder removes those of writers that died.
+Readers take, per pane, the highest (revision, digest): overlapping files are harmless. Of panes of several lengths in one day
+folder only the longest count: they hold the others, merged (`elf.sinks.lake.trees.coarsen`). Names that begin with a dot are
+files being written; readers skip them, and the next writer in the folder removes those of writers that died.
 """
 
 from __future__ import annotations
@@ -153,6 +154,16 @@ def files_of(
             yield f"{part[0].start}-{length}-{_groups(part, length)}-{digest}{end}.parquet", part
 
 
+def whole_name(job: str, version: str, panes: Sequence[Pane], is_empty: bool = False) -> str:
+    """The name of one file for all these panes, in order, of one length and revision. If their list is too long, the name has all
+    panes between the first and the last one; then only the file's metadata says which of them it holds."""
+    first, length = panes[0].start, panes[0].end - panes[0].start
+    groups = _groups(panes, length)
+    if len(groups) > GROUPS_MAX:
+        groups = f"0x{(panes[-1].start - first) // length + 1}{_revision_text(panes[0].revision)}"
+    return f"{first}-{length}-{groups}-{file_digest(job, version, panes)}{EMPTY if is_empty else ''}.parquet"
+
+
 def _fitting(panes: list[Pane], length: int) -> Iterator[list[Pane]]:
     if len(_groups(panes, length)) <= GROUPS_MAX:
         yield panes
@@ -202,13 +213,32 @@ def parse(path: Path) -> LakeFile | None:
     return LakeFile(path, length, panes, found[5] is not None)
 
 
-def files(folder: Path) -> list[LakeFile]:
-    """The lake's files in one day folder, by name; empty where there is no such folder, and where it has expired."""
+def all_files(folder: Path) -> list[LakeFile]:
+    """The lake's files in one day folder, by name, also those whose panes are merged in longer ones; empty where there is no such
+    folder, and where it has expired."""
     try:
         names = [] if is_expired(folder) else sorted(os.listdir(folder))
     except (FileNotFoundError, NotADirectoryError):
         return []
     return [found for name in names if (found := parse(folder / name))]
+
+
+def files(folder: Path) -> list[LakeFile]:
+    """The files in one day folder that count: of panes of several lengths those with the longest."""
+    return counting(all_files(folder))
+
+
+def counting(found: Sequence[LakeFile]) -> list[LakeFile]:
+    """Those of a day's files whose panes count."""
+    longest = longest_us(found)
+    return [file for file in found if file.pane_us == longest]
+
+
+def longest_us(found: Iterable[LakeFile]) -> int:
+    """The length of the panes of a day that count: the longest that have groups, else the longest. Longer ones without groups are
+    those of a merging that has not written its groups yet."""
+    of_all = [(not file.is_empty, file.pane_us) for file in found]
+    return max(of_all, default=(False, 0))[1]
 
 
 def mark(job: Path) -> int:

@@ -53,8 +53,8 @@ class WriterProcess:
     not be started, which the text then says; and `WriterDied` if the process ended without an answer.
     """
 
-    def __init__(self) -> None:
-        command = [sys.executable, "-P", "-m", "elf.sinks.lake.writer"]
+    def __init__(self, *arguments: str) -> None:
+        command = [sys.executable, "-P", "-m", "elf.sinks.lake.writer", *arguments]
         # One thread and the plain allocator: this process lives for a tenth of a second beside a web server.
         environment = os.environ | {"ARROW_DEFAULT_MEMORY_POOL": "system", "OMP_NUM_THREADS": "1"}
         try:
@@ -139,9 +139,11 @@ def compact(directory: Path | str, older_than: int) -> int:
 
 
 def care_for(request: CompactFrame) -> int:
-    """Let the old days of a lake expire, and compact the others, in a child process. Returns the number of files removed. Raises
-    OSError."""
-    with WriterProcess() as writer:
+    """Let the old days of a lake expire, merge panes into longer ones, and compact the others, in a child process. Returns the
+    number of files removed. Raises OSError."""
+    from elf.sinks.lake.writer import MERGING
+
+    with WriterProcess(*[MERGING] if request.levels else []) as writer:
         return writer.care_for(request)
 
 
@@ -167,7 +169,7 @@ class ParquetSink:
         except OSError as error:
             raise UsageError(f"cannot make the lake's folder {self.directory}: {error.strerror}") from error
         self._schemas: dict[tuple[str, str], tuple[int, bytes]] = {}
-        self._pending: dict[tuple[int, int], _Pane] = {}
+        self._pending: dict[tuple[int, int], FramedPane] = {}
         self._next = 0
 
     @property
@@ -201,7 +203,7 @@ class ParquetSink:
         if key in self._pending and self._pending[key].revision > state.revision:
             return
         self._next += 1
-        self._pending[key] = _Pane(state, schema, self._next)
+        self._pending[key] = FramedPane(state, schema, self._next)
 
     def _schema(self, state: PaneState) -> int:
         key = (state.job, state.version)
@@ -251,8 +253,8 @@ class ParquetSink:
         self.flush()
 
 
-class _Pane:
-    """A pane as it is sent to the writer, with the digest of the content of its rows."""
+class FramedPane:
+    """A pane as it is sent to the writer, with the digest of the content of its rows. head: its `PaneFrame`, encoded."""
 
     def __init__(self, state: PaneState, schema: int, number: int) -> None:
         self.revision, self.number = state.revision, number
@@ -271,10 +273,13 @@ class _Pane:
         content = msgspec.msgpack.encode((head, agents, state.lines.named)) + hashed
         digest = hashlib.blake2b(content, digest_size=8).hexdigest()
         frame = PaneFrame(number, schema, *head, *agents, lines=state.lines, digest=digest)
-        self._head = msgspec.msgpack.encode(frame)
+        self.head = msgspec.msgpack.encode(frame)
 
     def frames(self) -> Iterator[bytes]:
-        yield self._head
+        yield self.head
+        for part in self.parts():
+            yield msgspec.msgpack.encode(part)
+
+    def parts(self) -> Iterator[PartFrame]:
         parts = [(self._values, False)] if isinstance(self._values, bytes) else self._values.parts()
-        for part, more in parts:
-            yield msgspec.msgpack.encode(PartFrame(msgspec.Raw(part), more))
+        return (PartFrame(msgspec.Raw(part), more) for part, more in parts)

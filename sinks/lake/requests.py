@@ -14,6 +14,7 @@ from elf.sinks.lake.frames import (
     CompactFrame,
     Done,
     Failed,
+    Level,
     PaneFrame,
     PartFrame,
     ReadFrame,
@@ -38,6 +39,8 @@ def serve(requests: Iterable[Request]) -> Iterator[Answer]:
 
                 if request.expire_before is not None:
                     yield Done(removed=_expire(Path(request.directory), request.expire_before))
+                if request.levels:
+                    yield Done(removed=_coarsen(Path(request.directory), request.levels))
                 for job in layout.jobs(request.directory):
                     for table in layout.tables(request.directory, job):
                         yield Done(removed=compact_table(table, request.older_than, request.days_before))
@@ -56,6 +59,14 @@ def _expire(directory: Path, before_us: int) -> int:
     return (
         sum(table.files for table in expire_lake(directory, None, before_us)) if layout.jobs(directory) else 0
     )
+
+
+def _coarsen(directory: Path, levels: tuple[Level, ...]) -> int:
+    """Returns the number of files removed. Raises ElfError."""
+    from elf.sinks.lake.trees.coarsen import coarsen_lake
+
+    found = coarsen_lake(directory, None, levels) if layout.jobs(directory) else ()
+    return sum(table.removed for table in found)
 
 
 def _show(folders: set[Path]) -> None:

@@ -22,7 +22,7 @@ from elf.jobmaster.plan.spark_sql import identifier
 from elf.jobmaster.values.zones import DAY_US
 from elf.sinks.lake import layout
 from elf.sinks.lake.every import Every, local_sql, utc_sql
-from elf.sinks.lake.stored import EPOCH_DAY, Stored, days_span
+from elf.sinks.lake.stored import EPOCH_DAY, Stored, days_span, longer_days
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -90,12 +90,12 @@ def _names(spark: SparkSession, parent: str) -> list[str]:
 
 def _stored(spark: SparkSession, version: str) -> Stored | None:
     """A version, from the metadata of its newest file; None for a version without files."""
-    days = _folders(spark, version, "date=")
-    for day in reversed(days):
-        files = [file for name in _names(spark, day) if (file := layout.parse(Path(name)))]
+    days = {day: _files(spark, day) for day in _folders(spark, version, "date=")}
+    for day, files in reversed(days.items()):
         if files:
             newest = max(files, key=lambda file: (file.until, file.path.name))
             about = _about(spark, f"{day}/{newest.path.name}")
+            own_us = about["recipe"]["pane_us"]
             return Stored(
                 about["job"],
                 about["version"],
@@ -103,9 +103,16 @@ def _stored(spark: SparkSession, version: str) -> Stored | None:
                 f"{day[len(version) :]}/{newest.until:020}",
                 about["columns"],
                 about["recipe"],
-                days_span(days, about["recipe"]["pane_us"]),
+                days_span(days, own_us),
+                longer=longer_days(
+                    ((each, layout.longest_us(found)) for each, found in days.items()), own_us
+                ),
             )
     return None
+
+
+def _files(spark: SparkSession, day: str) -> list[layout.LakeFile]:
+    return [file for name in _names(spark, day) if (file := layout.parse(Path(name)))]
 
 
 def _about(spark: SparkSession, file: str) -> dict[str, Any]:
@@ -149,7 +156,11 @@ def panes(spark: SparkSession, stored: Stored) -> DataFrame:
     keys = [f"{identifier(c['stored'])} AS `#k{i}`" for i, c in enumerate(stored.keys)]
     states = [f"{unmerged_sql(c)} AS {identifier(c['name'])}" for c in stored.states]
     frame = frame.selectExpr(*names, "date AS _date", *keys, *states, "_metadata.file_name AS `#file`")
-    if _overlap(frame.inputFiles()):
+    files = [layout.parse(Path(unquote(file.rpartition("/")[2]))) for file in frame.inputFiles()]
+    found = [file for file in files if file is not None]
+    if len({file.pane_us for file in found}) > 1:
+        frame = _longest(frame)
+    if _overlap(found):
         frame = _highest(frame, stored)
     frame = frame.where("_status <> 'withdrawn'").drop("#file")
     for bound, at in zip((">=", "<"), stored.bounds, strict=True):
@@ -165,11 +176,21 @@ def unmerged_sql(column: dict[str, str]) -> str:
     return f"map_entries({name})" if column["type"].startswith("map<") and column["role"] != "key" else name
 
 
-def _overlap(files: Iterable[str]) -> bool:
+def _overlap(files: Iterable[layout.LakeFile]) -> bool:
     """Whether any pane is in more than one file, by the files' names."""
-    named = (layout.parse(Path(unquote(file.rpartition("/")[2]))) for file in files)
-    starts = Counter(start for file in named if file for start in file.panes)
+    starts = Counter(start for file in files for start in file.panes)
     return any(count > 1 for count in starts.values())
+
+
+def _longest(frame: DataFrame) -> DataFrame:
+    """Of each day the longest panes that have groups, as `layout.longest_us`."""
+    from pyspark.sql import functions as f
+
+    length = "unix_micros(_pane_end) - unix_micros(_pane_start)"
+    best = f"coalesce(max({length}) FILTER (WHERE NOT _empty), max({length}))"
+    days = frame.groupBy("_date").agg(f.expr(best).alias("#longest"))
+    kept = frame.join(f.broadcast(days), ["_date"]).where(f"{length} = `#longest`")
+    return kept.drop("#longest")
 
 
 def _highest(frame: DataFrame, stored: Stored) -> DataFrame:
@@ -211,7 +232,8 @@ def merge_sql(column: dict[str, str]) -> str | None:
 
 
 def with_windows(frame: DataFrame, stored: Stored, every: Every | None) -> DataFrame:
-    """Rows with `#window_start` and `#window_end`: such windows, or the job's own, of which a pane may have several."""
+    """Rows with `#window_start` and `#window_end`: such windows, or those that are stored; sliding ones, of which a pane may have
+    several."""
     window = stored.recipe["window"]
     if window is None:
         none = "CAST(NULL AS timestamp)"
@@ -222,6 +244,8 @@ def with_windows(frame: DataFrame, stored: Stored, every: Every | None) -> DataF
         local = local_sql(start, offsets)
         size, starts = every.us, f"{local} - pmod({local}, {every.us}L)"
     elif window["slide_us"] == window["size_us"]:
+        if stored.longer:  # of these days the longer windows into which they were merged
+            return frame.selectExpr("*", f"_pane_start AS {START}", f"_pane_end AS {END}")
         size, starts = window["size_us"], start
     else:
         size, slide = window["size_us"], window["slide_us"]

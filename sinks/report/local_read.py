@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from msgspec.structs import replace
 
 from elf.cbt.budget import Budget
@@ -28,12 +27,12 @@ from elf.jobmaster.windows.panes import Panes
 from elf.jobmaster.windows.result import COUNTERS
 from elf.jobmaster.windows.windows import Publisher
 from elf.sinks.lake import layout
-from elf.sinks.lake.compact import highest
 from elf.sinks.lake.every import Every
 from elf.sinks.lake.files import read_about
-from elf.sinks.lake.stored import Stored, days_span
+from elf.sinks.lake.stored import Stored, days_span, longer_days
 from elf.sinks.lake.theta import Hashes, hashes_of, united
-from elf.sinks.report.state_rows import rows_of
+from elf.sinks.lake.trees.state_rows import rows_of
+from elf.sinks.lake.trees.valid import valid_rows as day_rows
 
 MEMORY_BYTES = 1 << 30
 """Of the trees; what is above goes to disk."""
@@ -78,7 +77,9 @@ def _stored(version: Path) -> Stored | None:
                     f"{newest.path.absolute()} is not of this version of elf, layout {layout.LAYOUT}; {wrote}"
                 )
             order = f"/{day.name}/{newest.until:020}"
-            span = days_span([f"/{each.name}" for each in days], about["recipe"]["pane_us"])
+            own_us = about["recipe"]["pane_us"]
+            span = days_span([f"/{each.name}" for each in days], own_us)
+            lengths = [(each.name, layout.longest_us(layout.all_files(each))) for each in days]
             return Stored(
                 about["job"],
                 about["version"],
@@ -88,6 +89,7 @@ def _stored(version: Path) -> Stored | None:
                 about["recipe"],
                 span,
                 about["plan"],
+                longer=longer_days(lengths, own_us),
             )
     return None
 
@@ -108,19 +110,12 @@ def valid_rows(stored: Stored, columns: Sequence[str]) -> Iterator[Any]:
 
 def _valid_rows(stored: Stored, columns: Sequence[str]) -> Iterator[Any]:
     for folder in sorted(Path(stored.folder).glob("date=*")):
-        wanted: dict[Path, set[int]] = {}
-        for pane, path in highest(file.path for file in layout.files(folder)).values():
-            wanted.setdefault(path, set()).add(pane.start)
-        for path, starts in sorted(wanted.items()):
-            with pq.ParquetFile(path) as file:
-                for group in range(file.num_row_groups):
-                    table = file.read_row_group(group, columns=[*HEAD, *columns])
-                    at = pc.fill_null(table.column("_pane_start").cast(pa.int64()), 0)
-                    mask = pc.is_in(at, value_set=pa.array(starts, pa.int64()))
-                    mask = pc.and_(mask, pc.not_equal(table.column("_status"), "withdrawn"))
-                    for compare, bound in zip((pc.greater_equal, pc.less), stored.bounds, strict=True):
-                        mask = pc.and_(mask, compare(at, bound)) if bound is not None else mask
-                    yield table.filter(mask)
+        for table in day_rows(folder, [*HEAD, *columns]):
+            at = pc.fill_null(table.column("_pane_start").cast(pa.int64()), 0)
+            mask = pc.not_equal(table.column("_status"), "withdrawn")
+            for compare, bound in zip((pc.greater_equal, pc.less), stored.bounds, strict=True):
+                mask = pc.and_(mask, compare(at, bound)) if bound is not None else mask
+            yield table.filter(mask)
 
 
 def coverage(stored: Stored) -> list[dict[str, Any]]:

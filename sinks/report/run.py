@@ -327,8 +327,10 @@ class Run:
 
     def _unanswered(self, each: builtin.Report, versions: Sequence[Stored], source: str) -> str:
         """Why no version can answer the report: most have other keys; some have only panes that are too long for the zone."""
-        for stored in builtin.chosen(each, versions, "UTC"):
-            return f"{each.title} left out: job {stored.job}: {stored.misfit(Every(DAY_US, self.zone))}"
+        as_written = [replace(stored, longer=()) for stored in versions]
+        for found in builtin.chosen(each, as_written, "UTC"):
+            reason = versions[as_written.index(found)].misfit(Every(each.every_us or DAY_US, self.zone))
+            return f"{each.title} left out: job {found.job}: {reason}"
         return (
             f"no stored job of {source} can answer {each.title!r}; a job with this query could: {each.would}"
         )
@@ -351,10 +353,11 @@ class Run:
         return False
 
     def _view(self, job: str) -> DataFrame | None:
-        """The view of a job: all versions that have the same columns and types as the newest. None if `every` does not fit."""
+        """The view of a job: all versions that have the same columns and types as the newest. None if `every` does not fit, or if
+        its sliding windows are not stored any more."""
         versions = [stored for stored in self.stored if stored.job == job]
         for stored in versions:
-            if self.every is not None and stored.pane_us and (misfit := stored.misfit(self.every)):
+            if stored.pane_us and (misfit := self._view_misfit(stored)):
                 self._misfits[identifier(job).lower()] = f"job {job}: {misfit}"
                 return None
         frames = [self._version_view(stored) for stored in reversed(versions)]
@@ -366,6 +369,11 @@ class Run:
         for frame in alike[1:]:
             view = view.unionByName(frame)
         return view
+
+    def _view_misfit(self, stored: Stored) -> str | None:
+        if self.every is not None:
+            return stored.misfit(self.every)
+        return stored.own_misfit() if stored.slides else None
 
     def _version_view(self, stored: Stored) -> DataFrame:
         every = self.every if stored.pane_us is not None else None

@@ -92,22 +92,34 @@ def versions(frame: DataFrame) -> list[Stored]:
 
 def _stored(about: dict[str, Any]) -> Stored:
     since, until = about["span"]
-    return Stored(about["job"], about["version"], "", "", about["columns"], about["recipe"], (since, until))
+    longer = tuple((first, last, pane_us) for first, last, pane_us in about["longer"])
+    named = about["job"], about["version"], "", "", about["columns"], about["recipe"], (since, until)
+    return Stored(*named, longer=longer)
 
 
 def _must_merge(stored: Stored, every: Every | None) -> None:
     recipe = stored.recipe
-    misfit = stored.misfit(every) if every is not None else None
+    misfit = stored.misfit(every) if every is not None else stored.own_misfit()
     refused = [output["refused"] for output in recipe["outputs"] if not output["sql"]]
     reason = misfit or recipe["refused"] or (refused[0] if len(refused) == len(recipe["outputs"]) else None)
     if reason:
-        raise UsageError(f"job {stored.job}: {reason.replace('--every', 'every')}")
+        raise UsageError(f"job {stored.job}: {_as_options(reason)}")
+
+
+def _as_options(reason: str) -> str:
+    """The command's flags as the options and arguments that they are here."""
+    return reason.replace("--every", "every").replace("give --since ", "give the option since ")
 
 
 def panes(frame: DataFrame, stored: Stored) -> DataFrame:
     """The rows of one version, as `elf.sinks.lake.spark_read.panes` gives them. Raises UsageError for missing columns."""
     there = {name.lower() for name in frame.columns}
-    needed = ["_pane_start", "_empty", "version", *(column["stored"] for column in stored.columns)]
+    needed = [
+        "_pane_start",
+        "_empty",
+        "version",
+        *(column["stored"] for column in stored.columns),
+    ]
     if missing := [name for name in needed if name.lower() not in there]:
         raise UsageError(
             f"job {stored.job}: to merge its windows the option columns must have {', '.join(missing)} too"

@@ -44,8 +44,15 @@ class LakeSource(DataSource):
         snapshot = Snapshot(table_of(asked), asked.as_of)
         fields = [dict(field) for field in snapshot.fields(asked.columns)]
         versions = [
-            {"job": v.job, "version": v.version, "columns": v.columns, "recipe": v.recipe, "span": v.span}
-            for v in snapshot.versions()
+            {
+                "job": v.job,
+                "version": v.version,
+                "columns": v.columns,
+                "recipe": v.recipe,
+                "span": v.span,
+                "longer": v.longer,
+            }
+            for v in snapshot.versions(asked.since, asked.until)
         ]
         fields[0]["metadata"] = {ABOUT: json.dumps(versions, separators=(",", ":"))}
         return StructType.fromJson({"type": "struct", "fields": fields})

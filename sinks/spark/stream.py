@@ -7,7 +7,9 @@ and its old ones did not hold at that revision; so a file that is written again 
 
 Batches are read by (pane, revision), not by file: where compaction has merged the files of an older commit, the same rows come
 from the merged file. A revision for which there is a higher one by now is not read; the higher one comes with its own commit.
-So each pane's newest revision arrives exactly once, after restarts too, and each revision at most once.
+So each pane's newest revision arrives exactly once, after restarts too, and each revision at most once. A stream begins with the
+days whose panes were merged into longer ones (`elf.sinks.lake.trees.coarsen`) as they are then; one that had not read all of a
+day's panes before they were merged fails.
 """
 
 from __future__ import annotations
@@ -155,8 +157,26 @@ class _Log:
         return min(end + 1, max(version + 1, self._whole_from() if version < 0 else 0))
 
     def _whole_from(self) -> int:
-        """From where on commits, and before them a checkpoint, hold everything."""
-        return 0 if self.oldest == 0 else self.oldest + 1
+        """From where on commits, and before them a checkpoint, hold everything, and no pane that is in a longer one now."""
+        whole = 0 if self.oldest == 0 else self.oldest + 1
+        if not any(version.longer for version in self._snapshot.versions()):
+            return whole
+        merged = (version for version in sorted(self._paths, reverse=True) if self._merges(version))
+        return max(whole, next(merged, -1) + 1)
+
+    def _merges(self, version: int) -> bool:
+        """Whether a commit shows longer panes in place of others."""
+        lengths: dict[str, list[int]] = {}
+        for action in self.commit(version):
+            for number, entry in enumerate((action.remove, action.add)):
+                if (
+                    entry is not None
+                    and not entry.data_change
+                    and (file := layout.parse(self.table / entry.path))
+                ):
+                    known = lengths.setdefault(delta.folder_of(entry.path), [0, 0])
+                    known[number] = max(known[number], file.pane_us)
+        return any(0 < before < after for before, after in lengths.values())
 
     def commit(self, version: int) -> list[delta.Action]:
         return delta.decode(self._paths[version].read_bytes())
@@ -172,11 +192,17 @@ class _Log:
             for folder in [str(file.path.parent.relative_to(self.table))]
             for start, revision in file.panes.items()
         }
+        lengths = {folder: file.pane_us for (folder, _), (_, file, _) in held.items()}
         by_file: dict[str, tuple[delta.Add, int, list[int]]] = {}
         gone: dict[str, list[int]] = {}
         for (folder, start), revision in changes.panes.items():
             if (since is not None and start < since) or (until is not None and start >= until):
                 continue
+            if lengths.get(folder, 0) > changes.pane_us[folder, start]:
+                raise ElfError(
+                    f"{self.table / folder} holds longer windows by now, which contain those that the stream had not read; begin "
+                    "anew, with another checkpointLocation"
+                )
             if revision is None:
                 if (folder, start) not in held:
                     gone.setdefault(folder, []).append(start)

@@ -21,6 +21,7 @@ from elf.sinks.lake import delta, layout
 from elf.sinks.lake.files import read_about
 from elf.sinks.lake.index import Index
 from elf.sinks.lake.layout import DAY_US, LakeFile
+from elf.sinks.lake.stored import Longer, longer_days
 
 OPTIONS = ("path", "job", "table", "columns", "since", "until", "as_of", "maxFilesPerTrigger")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -48,6 +49,7 @@ class Version(msgspec.Struct, frozen=True):
     columns: list[dict[str, str]]
     recipe: dict[str, Any]
     span: tuple[int, int]
+    longer: tuple[Longer, ...] = ()
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -198,15 +200,19 @@ class Snapshot:
                 )
         return parts
 
-    def versions(self) -> list[Version]:
-        """The versions of the job that the table holds, oldest first. Reads one footer for each."""
+    def versions(self, since: int | None = None, until: int | None = None) -> list[Version]:
+        """The versions of the job that the table holds, oldest first, and which of the days between have longer panes. Reads one
+        footer for each."""
         newest: dict[str, LakeFile] = {}
         days: dict[str, list[int]] = {}
+        lengths: dict[str, dict[str, int]] = {}
         for file, add in self.files():
             version = str(add.partition_values["version"])
             if version not in newest or newest[version].until < file.until:
                 newest[version] = file
             days.setdefault(version, []).extend((min(file.panes), file.until))
+            if part_of(file, add, since, until) is not None:
+                lengths.setdefault(version, {})[file.path.parent.name] = file.pane_us
         found = []
         for version, file in sorted(newest.items(), key=lambda each: each[1].until):
             about = read_about(file.path)
@@ -215,7 +221,9 @@ class Snapshot:
                     f"{file.path} is of layout {about.get('layout')}, which this version of elf does not read"
                 )
             span = (min(days[version]) // DAY_US * DAY_US, max(days[version]))
-            found.append(Version(about["job"], about["version"], about["columns"], about["recipe"], span))
+            longer = longer_days(lengths.get(version, {}).items(), about["recipe"]["pane_us"])
+            named = about["job"], about["version"], about["columns"], about["recipe"]
+            found.append(Version(*named, span, longer))
         return found
 
 

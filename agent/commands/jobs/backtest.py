@@ -244,7 +244,8 @@ def _of_lake(asked: Asked, lake: Path, bounds: tuple[int | None, int | None]) ->
     from elf.sinks.report import local_read
 
     existing_tables(lake, asked.job)
-    versions = [each for each in local_read.stored_jobs(lake) if each.job == asked.job]
+    of_job = (each for each in local_read.stored_jobs(lake) if each.job == asked.job)
+    versions = [msgspec.structs.replace(each, bounds=bounds) for each in of_job]
     times = {each.version: _Times(local_read.coverage(each)) for each in versions}
     alert: Alert | None = None
     found: list[Judged] = []
@@ -262,6 +263,8 @@ def _of_lake(asked: Asked, lake: Path, bounds: tuple[int | None, int | None]) ->
         judge, size_us, slide_us = RowJudge(plan), plan.window.size_us, plan.window.slide_us
         others = [each for version, each in times.items() if version != stored.version]
         rows_of = dict[int, JudgedWindow]()
+        if (misfit := stored.own_misfit()) is not None:
+            raise UsageError(f"job {asked.job}: {misfit.removesuffix(', or --every for longer windows')}")
         for start, rows in local_read.windows(stored, plan):
             if _is_within(start, size_us, bounds):
                 rows_of[start] = judged_by(judge, own, rows, start + size_us, slide_us, True)

@@ -76,15 +76,16 @@ paths = st.sets(st.sampled_from("abcdef"))
 def test_commits_lead_from_one_set_of_files_to_the_next(sets: list[set[str]], is_news: bool) -> None:
     state = State()
     state.apply(0, delta.decode(delta.encode(delta.beginning("job", "columns-0", [("x", "void")], 7))))
+    news = {""} if is_news else set()
     for version, wanted in enumerate(sets, 1):
         added = [Add(path, {"date": None}, 1, 2, True) for path in sorted(wanted)]
-        actions = changes(state.shown, wanted, added, is_news, 9)
+        actions = changes(state.shown, wanted, added, news, 9)
         assert bool(actions) == (wanted != state.shown.keys())
         files = [action.add or action.remove for action in actions]
         assert {file.data_change for file in files if file} <= {is_news}
         state.apply(version, delta.decode(delta.encode(actions)))
         assert state.shown.keys() == wanted
-        assert changes(state.shown, wanted, added, is_news, 9) == []
+        assert changes(state.shown, wanted, added, news, 9) == []
 
 
 def test_what_is_no_log_of_ours_is_refused() -> None:
