@@ -60,7 +60,7 @@ _ABOUT = {
     "alertmanager": 'an Alertmanager: alertmanager = "http://HOST:9093"',
 }
 _KEYS_OF = {
-    "parquet": ("keep", "compact_after"),
+    "parquet": ("keep", "compact_after", "coarsen"),
     "mqtt": ("mesh", "credentials", "ca", "cert", "key", "commands"),
     "webhook": ("mesh", "secret", "ca", "private"),
     "alertmanager": ("credentials", "ca", "private"),
@@ -313,6 +313,7 @@ class _Reader:
         takes = {"jobs": Key(specs.read_patterns, ())}
         about = {"mesh": Key(specs.read_name, "main"), "private": Key(read_flag), "commands": Key(read_flag)}
         about |= {"keep": Key(specs.read_age), "compact_after": Key(specs.read_compact_after)}
+        about |= {"coarsen": Key(specs.read_coarsen)}
         about |= dict.fromkeys(("credentials", "ca", "cert", "key", "secret"), Key(self._folder))
         values = self._values("sink", keys | takes | about, table, index)
         given = {key: values.pop(key) for key in about}

@@ -17,7 +17,7 @@ import msgspec
 
 from elf.agent.config import units
 from elf.agent.config.names import NAME_EXPECTED, is_name
-from elf.agent.config.units import Age
+from elf.agent.config.units import Age, Coarser
 from elf.errors import PeerError
 from elf.jobmaster.directory.limits import NO_LIMITS, Limits
 from elf.sinks.spec import Broker, Hook, Prometheus, SinkSpec
@@ -44,8 +44,8 @@ class SinkSection(msgspec.Struct, frozen=True):
     broker. webhook: the endpoint. jsonl, results: the folder of the files. command: a program and its arguments. prometheus: a
     receiver, or the agent's metrics page. alertmanager: where it is; it takes alerts and no windows. shows_open: of a stream:
     whether it shows the open windows of the agent's own jobs too. keep: the age at which the lake's days expire; None: never.
-    compact_after: that at which a day becomes one file, in microseconds. jobs: patterns of the names of jobs whose windows it
-    takes though they do not name it.
+    compact_after: that at which a day becomes one file, in microseconds. coarsen: those at which its windows become longer. jobs:
+    patterns of the names of jobs whose windows it takes though they do not name it.
     """
 
     name: str
@@ -60,6 +60,7 @@ class SinkSection(msgspec.Struct, frozen=True):
     shows_open: bool = False
     keep: Age | None = None
     compact_after: int | None = None
+    coarsen: tuple[Coarser, ...] | None = None
     prometheus: Prometheus | None = None
     jobs: tuple[str, ...] = ()
 
@@ -143,6 +144,13 @@ def read_compact_after(value: object) -> int:
     if age.months:
         raise ValueError('a duration like "1 day" or "36h"')
     return age.us
+
+
+def read_coarsen(value: object) -> tuple[Coarser, ...]:
+    """When the windows of a lake become longer. Raises ValueError with what was expected."""
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        raise ValueError(f"a list, each item {units.COARSER_EXPECTED}")
+    return tuple(units.coarser(each) for each in value)
 
 
 def parameter_keys() -> dict[str, str]:

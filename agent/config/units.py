@@ -25,6 +25,9 @@ DURATIONS_US = {
 SIZE_EXPECTED = 'a size like "64MiB"'
 DURATION_EXPECTED = 'a duration like "60s", "250ms" or "1h"'
 AGE_EXPECTED = 'a time like "13 months", "90 days" or "36h"'
+COARSER_EXPECTED = (
+    'a length and an age, like "1 minute after 7 days", or of one job, like "errors: 1 hour after 30 days"'
+)
 MOMENT_EXPECTED = "a time like 2015-05-17T10:05 or 2015-05-17, or how long ago, like 1h"
 
 _NUMBER_UNIT = re.compile(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]*)")
@@ -77,6 +80,30 @@ def age(text: str) -> Age:
     if found[2] in ("month", "year"):
         return Age(months=number * (12 if found[2] == "year" else 1))
     return Age(us=number * DURATIONS_US[found[2][0]])
+
+
+class Coarser(msgspec.Struct, frozen=True):
+    """Windows of a lake become windows of `pane_us` when their day is so old: of all jobs, or of one."""
+
+    pane_us: int
+    after: Age
+    job: str | None = None
+
+
+def coarser(text: str) -> Coarser:
+    """ "1 minute after 7 days", "1h after 3 months", "errors: 1 hour after 30 days". Raises ValueError."""
+    found = re.fullmatch(r"\s*(?:(\S[^:]*?)\s*:)?\s*(.+?)\s+after\s+(.+)", text)
+    if found is None:
+        raise ValueError(COARSER_EXPECTED)
+    length = re.fullmatch(r"(\d{1,5})\s*(second|minute|hour)s?", found[2])
+    try:
+        us = duration_us(found[2]) if length is None else int(length[1]) * DURATIONS_US[length[2][0]]
+        after = age(found[3])
+    except ValueError:
+        raise ValueError(COARSER_EXPECTED) from None
+    if us == 0 or DURATIONS_US["d"] % us:
+        raise ValueError("windows of which a whole number makes a day, like 1 minute, 15 minutes or 1 hour")
+    return Coarser(us, after, found[1])
 
 
 def _scaled(text: str, units: dict[str, int], expected: str) -> int:

@@ -109,12 +109,17 @@ def _needed(spec: JobSpec, now_us: Micros, known: KnownSchedule | None) -> set[s
     which is up to twice `keep_us` behind; the announced schedule still has them."""
     if known is None:
         return {spec.versions[-1].digest}
-    longest_us = max(Shape.of(plan_of(version.plan)).size_us for version in spec.whole)
-    most = [max(each.keep_us for each in spec.remembered), max(each.lateness_us for each in spec.remembered)]
-    retained_us = now_us - 2 * most[0] - most[1] - longest_us
+    retained_us = now_us - latest_revision_us(spec)
     ends = [line.from_us for line in known.lines[1:]]
     lines = zip(known.lines, [*ends, now_us], strict=True)
     return {line.version for line, end in lines if end > retained_us} | {spec.versions[-1].digest}
+
+
+def latest_revision_us(spec: JobSpec) -> Micros:
+    """How long after its start a window of the job may be revised or withdrawn. O(versions)."""
+    longest_us = max(Shape.of(plan_of(version.plan)).size_us for version in spec.whole)
+    keep_us = max(each.keep_us for each in spec.remembered)
+    return 2 * keep_us + max(each.lateness_us for each in spec.remembered) + longest_us
 
 
 State = Literal["in force", "replaced", "superseded", "waits", "lost", "revoked"]

@@ -19,6 +19,10 @@ from elf.jobmaster.windows.result import Lines, Revision, StateColumn
 _LENGTH = struct.Struct("<I")
 
 
+MERGING = "--merging"
+"""The argument of a writer process that also merges panes into longer ones."""
+
+
 class Schema(msgspec.Struct, frozen=True, tag=True):
     """The common part of all panes of one version of a job. The panes that follow refer to it by `number`."""
 

@@ -21,6 +21,7 @@ import msgspec
 from elf.errors import ElfError, UsageError
 from elf.jobmaster.windows.result import PaneState, Revision, StateValues, Window, encode_column, encode_part
 from elf.sinks.lake.frames import (
+    MERGING,
     Answer,
     CompactFrame,
     Done,
@@ -141,8 +142,6 @@ def compact(directory: Path | str, older_than: int) -> int:
 def care_for(request: CompactFrame) -> int:
     """Let the old days of a lake expire, merge panes into longer ones, and compact the others, in a child process. Returns the
     number of files removed. Raises OSError."""
-    from elf.sinks.lake.writer import MERGING
-
     with WriterProcess(*[MERGING] if request.levels else []) as writer:
         return writer.care_for(request)
 

@@ -9,16 +9,13 @@ import os
 import sys
 from contextlib import suppress
 
-MERGING = "--merging"
-"""The argument for a process that also merges panes into longer ones."""
-
 
 def main() -> None:
     """Serve one request stream and exit. Failures are reported as answers, not as tracebacks."""
     with suppress(OSError):
         os.nice(5)  # the web server on this host has priority
     # pyarrow works without numpy, which only merging needs; without it the process starts in half the time.
-    if MERGING not in sys.argv:
+    if "--merging" not in sys.argv:
         sys.modules["numpy"] = None  # type: ignore[assignment]
     from elf.sinks.lake.frames import Request, read_frames, write_frame
     from elf.sinks.lake.requests import serve

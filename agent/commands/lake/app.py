@@ -54,14 +54,21 @@ def lake_compact(
     after: Annotated[
         str, typer.Option(metavar="SPAN", help="Leave hours and days alone that ended later than that ago.")
     ] = "1d",
+    coarsen: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="LEVEL", help="Merge old windows into longer ones: '1 minute after 7 days'. Repeatable."
+        ),
+    ] = None,
 ) -> None:
     """Merge the small files of a lake into one for each day.
 
     Only the newest revisions are kept, so travel in time to the merged files ends. Agents do it for their lakes each hour.
+    With --coarsen windows of old days become longer ones, exactly and for good.
     """
     from elf.agent.commands.lake.lake import compact_command
 
-    compact_command(lake, job, after)
+    compact_command(lake, job, after, coarsen or ())
 
 
 @lake_app.command("copy")

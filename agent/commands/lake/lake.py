@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,6 +15,7 @@ from elf.agent.commands.arguments import duration
 from elf.agent.config import units
 from elf.errors import ElfError, UsageError
 from elf.jobmaster.windows.result import ColumnInfo
+from elf.sinks.lake.frames import Level
 from elf.sinks.lake.view import READERS, views
 
 
@@ -49,17 +51,36 @@ def show_command(lake: Path, job: str | None, output: str | None) -> None:
     write([Section("lake", "Lake", columns, rows)], form, sys.stdout.buffer, single=True)
 
 
-def compact_command(lake: Path, job: str | None, after: str) -> None:
-    """Merge the files of the hours and days that ended so long ago, and print a line for each table. Raises ElfError."""
-    age_us = duration("--after", after)
+def compact_command(lake: Path, job: str | None, after: str, coarsen: Sequence[str] = ()) -> None:
+    """Merge the files of the hours and days that ended so long ago, and print a line for each table; before it one for each table
+    whose windows became longer. Raises ElfError."""
+    age_us, now_us = duration("--after", after), time.time_ns() // 1000
+    levels = [_level(text, now_us) for text in coarsen]
     _need_pyarrow("compact")
     from elf.sinks.lake.compact import compact_lake
 
-    for table in compact_lake(lake, job, time.time_ns() // 1000 - (age_us or 0)):
+    if levels:
+        from elf.sinks.lake.trees.coarsen import coarsen_lake
+
+        for merged in coarsen_lake(lake, job, levels):
+            days = f"{merged.days:,} day{'s' if merged.days != 1 else ''}"
+            print(
+                f"{merged.job}  {merged.folder}  {days}: {merged.before:,} windows  ->  {merged.after:,} windows"
+            )
+    for table in compact_lake(lake, job, now_us - (age_us or 0)):
         (files, size), (files_left, size_left) = table.before, table.after
         print(
             f"{table.job}  {table.folder}  {files:,} files, {size:,} bytes  ->  {files_left:,} files, {size_left:,} bytes"
         )
+
+
+def _level(text: str, now_us: int) -> Level:
+    """Raises UsageError."""
+    try:
+        found = units.coarser(text)
+    except ValueError as error:
+        raise UsageError(f"--coarsen: expected {error}, found {text!r}") from error
+    return Level(found.pane_us, found.after.before(now_us), found.job)
 
 
 def expire_command(lake: Path, job: str | None, older_than: str) -> None:

@@ -22,8 +22,10 @@ from elf.agent.host.sinks.outlets import Outlet, Outlets, alert_carrier
 from elf.agent.host.sinks.storing import Storing
 from elf.agent.host.sinks.streams import Streams
 from elf.agent.host.sinks.surroundings import Host, ToSink, carry
+from elf.errors import PeerError
 from elf.jobmaster.directory.job_spec import JobSpec, decode_job
 from elf.jobmaster.directory.settings import sinks_of
+from elf.jobmaster.directory.versions import latest_revision_us
 from elf.jobmaster.windows.result import Window
 from elf.sinks.lake.parquet import ParquetSink
 from elf.srt.messages.effects import Send
@@ -35,6 +37,9 @@ from elf.srt.messages.results import AlertPut, AlertReply, LedgerRequest, Put, P
 
 COMPACT_LOOK_S = 60.0
 Records = Mapping[tuple[str, bytes], Sequence[Any]]
+
+
+FOREVER_US = 1 << 60
 
 
 class SinkHost:
@@ -66,8 +71,12 @@ class SinkHost:
             self._alert_delivered,
         )
         kinds = [each for each in sections if each.parquet is not None]
-        cares = [Care(each.parquet, each.keep, each.compact_after) for each in kinds if each.parquet]
-        self._compaction = Compaction(cares, time.monotonic())
+        cares = [
+            Care(each.parquet, each.keep, each.compact_after, each.coarsen or ())
+            for each in kinds
+            if each.parquet
+        ]
+        self._compaction = Compaction(cares, time.monotonic(), late_us=self._late_us)
         self._compact_at = 0.0
         self._test: asyncio.Task[None] | None = None
         host.node.sink = self.take
@@ -170,6 +179,14 @@ class SinkHost:
     def families(self) -> Iterator[Any]:
         """Gauges of results for the agent's metrics page."""
         return self._outlets.families()
+
+    def _late_us(self) -> int:
+        """How long a window of any job may be revised; for ever, where a job's plan is of a later version of elf."""
+        specs = map(decode_job, self._host.node.directory.items("job"))
+        try:
+            return max(map(latest_revision_us, specs), default=0)
+        except PeerError:
+            return FOREVER_US
 
     def _compact(self) -> None:
         moment = time.monotonic()

@@ -192,7 +192,7 @@ def _merge(folder: Path, pane_us: int, index: Index) -> tuple[int, int, int]:
         )
         framed = [
             FramedPane(state, 0, number)
-            for number, state in enumerate(_states(maker, panes, heads, pane_us, revision))
+            for number, state in enumerate(_states(maker, panes, heads, revision))
         ]
         _write(folder, schema, framed)
     finally:
@@ -249,15 +249,15 @@ def _counters(heads: Mapping[int, _Head]) -> Rows:
 
 
 def _states(
-    maker: StateMaker, panes: Panes, heads: Mapping[int, _Head], pane_us: int, revision: Revision
+    maker: StateMaker, panes: Panes, heads: Mapping[int, _Head], revision: Revision
 ) -> Iterator[PaneState]:
     """One state for each longer pane. All have the day's highest revision, so that one file can hold them all."""
-    for pane, head in sorted(heads.items()):
+    for state in maker.states(panes.pieces(split=True), panes.lines(), "final", revision):
+        head = heads[state.start]
         status = "withdrawn" if head.withdrawn else "revised" if head.revised else "final"
-        pieces = panes.pieces(pane, pane + pane_us, split=True)
         _, reporting, expected = head.lacking
-        for state in maker.states(pieces, panes.lines(pane, pane + pane_us), status, revision):
-            yield msgspec.structs.replace(state, agents_reporting=-reporting, agents_expected=expected)
+        about = {"status": status, "agents_reporting": -reporting, "agents_expected": expected}
+        yield msgspec.structs.replace(state, **about)
 
 
 def _write(folder: Path, schema: Schema, framed: Sequence[FramedPane]) -> None:
