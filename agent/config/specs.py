@@ -91,8 +91,10 @@ class SinkSection(msgspec.Struct, frozen=True):
             return f"sink {self.name}: Prometheus, {self.prometheus}"
         if self.command is not None:
             return f"sink {self.name}: runs {self.command[0]}"
-        if self.keep is not None:
-            return f"sink {self.name}: {self.parquet}, days are kept for {self.keep}"
+        if self.parquet is not None:
+            kept = f", days are kept for {self.keep}" if self.keep is not None else ""
+            longer = f", windows of {', '.join(map(str, self.coarsen))}" if self.coarsen else ""
+            return f"sink {self.name}: {self.parquet}{longer}{kept}"
         where = f"{self.parquet}" if self.console is None else f"standard output, {CONSOLES[self.console]}"
         return f"sink {self.name}: {where}"
 

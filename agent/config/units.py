@@ -89,6 +89,9 @@ class Coarser(msgspec.Struct, frozen=True):
     after: Age
     job: str | None = None
 
+    def __str__(self) -> str:
+        return f"{f'{self.job}: ' if self.job else ''}{duration_text(self.pane_us)} after {self.after}"
+
 
 def coarser(text: str) -> Coarser:
     """ "1 minute after 7 days", "1h after 3 months", "errors: 1 hour after 30 days". Raises ValueError."""

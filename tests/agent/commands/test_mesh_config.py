@@ -10,7 +10,7 @@ import pytest
 from elf.agent.commands.validate import described
 from elf.agent.config.config import Config, parse
 from elf.agent.config.specs import MeshSection, SinkSection, parameter_keys
-from elf.agent.config.units import Age
+from elf.agent.config.units import Age, Coarser
 from elf.errors import ConfigError
 from elf.jobmaster.directory.limits import Limits
 from elf.sinks.spec import EXPECTED, HOOK_EXPECTED, Broker, Hook, Prometheus
@@ -141,6 +141,24 @@ def test_a_lake_is_kept_as_long_as_its_sink_says() -> None:
     )
     assert 'compact_after: expected a duration like "1 day" or "36h"' in refusal(
         text + 'compact_after = "1 month"\n'
+    )
+    levels = 'coarsen = ["1 minute after 7 days", "errors: 1h after 3 months"]\n'
+    config = read(text + levels)
+    assert config.mesh is not None
+    (sink,) = config.mesh.sinks
+    assert sink.coarsen == (
+        Coarser(60_000_000, Age(us=7 * 86_400_000_000)),
+        Coarser(3_600_000_000, Age(months=3), "errors"),
+    )
+    assert str(sink) == "sink lake: /srv/lake, windows of 1m after 7 days, errors: 1h after 3 months"
+    expected = 'coarsen: expected a length and an age, like "1 minute after 7 days", or of one job, like "errors: 1 hour after'
+    for wrong in ('["1 minute"]', '["1 month after 7 days"]', '["1 minute after noon"]'):
+        assert expected in refusal(text + f"coarsen = {wrong}\n")
+    assert "coarsen: expected a list, each item a length and an age" in refusal(
+        text + 'coarsen = "1m after 1d"\n'
+    )
+    assert "coarsen: expected windows of which a whole number makes a day" in refusal(
+        text + 'coarsen = ["7 minutes after 7 days"]\n'
     )
     stream = text.replace('parquet = "/srv/lake"', 'console = "json"') + 'keep = "1 day"\n'
     assert 'keep: is about a lake: parquet = "FOLDER"' in refusal(stream)

@@ -14,7 +14,7 @@ from elf.agent.config import units
 from elf.agent.host.compaction import AGE_US, Care, Compaction
 from elf.sinks.lake import compact, layout, parquet
 from elf.sinks.lake import files as lake_files
-from elf.sinks.lake.frames import CompactFrame
+from elf.sinks.lake.frames import CompactFrame, Level
 from elf.sinks.lake.parquet import ParquetSink
 from tests.sinks.lake.lake_states import (
     DAY,
@@ -209,6 +209,31 @@ def test_an_agent_lets_days_expire_and_compacts_as_its_file_says(tmp_path: Path)
     assert len(groups(tmp_path)) == 4
     care = Care(tmp_path)
     assert care.request(now_us) == CompactFrame(str(tmp_path), now_us - AGE_US)
+
+
+def test_an_agent_merges_old_windows_once_they_take_no_corrections(tmp_path: Path) -> None:
+    sink = ParquetSink(tmp_path)
+    for day in range(2):
+        for minute in range(9):
+            sink.put_state(traffic_state(PLAN, START + day * DAY + minute * MINUTE, {("/a", 200): (1, 1)}))
+    sink.flush()
+    care = Care(tmp_path, coarsen=(units.coarser("5m after 1 day"), units.coarser("traffic: 3m after 1 day")))
+    now_us = START + 2 * DAY
+    assert care.request(now_us, 3 * DAY).levels == tuple(
+        Level(length * MINUTE, START - DAY, job) for length, job in ((5, None), (3, "traffic"))
+    )
+    late_us = [DAY + 1, DAY]
+    compaction = Compaction([care], 0.0, late_us=late_us.pop)
+    for moment, expected in ((3600.0, 3), (7200.0, 3)):
+        assert compaction.look(moment, now_us) == []
+        compaction.wait()
+        lengths = [
+            layout.files(folder)[0].pane_us
+            for folder in layout.day_folders(*layout.tables(tmp_path, "traffic"))
+        ]
+        assert lengths == [expected * MINUTE, MINUTE]
+    assert late_us == []
+    assert len(groups(tmp_path)) == 3 + 9
 
 
 def test_a_compaction_that_fails_is_told_and_tried_again(

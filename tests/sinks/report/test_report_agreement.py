@@ -18,7 +18,9 @@ import pytest
 
 from elf.agent.run.engine import RunOptions, run
 from elf.sinks.console.jsonlines import JsonLines
+from elf.sinks.lake.frames import Level
 from elf.sinks.lake.parquet import ParquetSink
+from elf.sinks.lake.trees.coarsen import coarsen_lake
 from tests.rigs.lakes.reports import report
 
 pytestmark = pytest.mark.spark
@@ -122,17 +124,24 @@ def test_merged_short_windows_are_the_long_ones(spark: Any, log: Path, tmp_path:
         options = RunOptions(query.format(window="1 minute"), (str(log),), "combined", job=job)
         run(options, [sink])
         sink.close()
+    expected = {job: answers(log, query, "1 hour") for job, query in QUERIES.items()}
+    assert min(map(len, expected.values())) > 2
+    assert merged(tmp_path) == expected
+    merged_days = list(coarsen_lake(tmp_path, None, [Level(15 * 60_000_000, 1 << 62)]))
+    assert {table.job for table in merged_days} == set(QUERIES)
+    assert merged(tmp_path) == expected
+
+
+def merged(lake: Path) -> dict[str, list[dict[str, Any]]]:
+    """The rows of each job in windows of an hour, which both engines tell without a notice."""
     out, said = io.BytesIO(), io.StringIO()
-    report(str(tmp_path), every="1h", output="json", stdout=out, notices=said)
+    report(str(lake), every="1h", output="json", stdout=out, notices=said)
     found: dict[str, list[dict[str, Any]]] = {}
     for line in out.getvalue().splitlines():
         row = json.loads(line)
         found.setdefault(row.pop("report"), []).append(row)
-    for job, query in QUERIES.items():
-        expected = answers(log, query, "1 hour")
-        assert len(expected) > 2, job
-        assert found[job] == expected, job
     assert said.getvalue() == ""
+    return found
 
 
 def alike(one: bytes, other: bytes) -> bool:

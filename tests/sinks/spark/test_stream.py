@@ -11,9 +11,11 @@ import pytest
 
 from elf.errors import ElfError, UsageError
 from elf.sinks.lake import layout, parquet
+from elf.sinks.lake.frames import Level
 from elf.sinks.lake.index import Index
+from elf.sinks.lake.trees.coarsen import coarsen_lake
 from tests.sinks.lake import lake_states
-from tests.sinks.lake.lake_states import MINUTE, START
+from tests.sinks.lake.lake_states import DAY, MINUTE, START
 from tests.sinks.lake.test_lake_compact import FOREVER
 from tests.sinks.spark.test_source import put
 
@@ -123,6 +125,40 @@ def settle(
             assert (minute, n) not in arrived
             arrived.add((minute, n))
     return end
+
+
+def test_days_that_have_longer_windows(tmp_path: Path) -> None:
+    put(tmp_path, {minute: one(minute) for minute in range(1, 6)}, 1)
+    reader = stream(tmp_path)
+    start = reader.initialOffset()
+    first = reader.latestOffset(start, ReadAllAvailable())
+    put(tmp_path, {7: one(7), 1445: one(1)}, 1)
+    second = reader.latestOffset(first, ReadAllAvailable())
+    assert batch(reader, first, second) == {(7, "1"): seen(7), (1445, "1"): seen(1)}
+    put(tmp_path, {8: one(8)}, 1)
+    [merged] = coarsen_lake(tmp_path, None, [Level(5 * MINUTE, START + DAY)])
+    assert (merged.before, merged.after) == (7, 2)
+    third = reader.latestOffset(second, ReadAllAvailable())
+    with pytest.raises(
+        ElfError, match=r"date=2026-09-21 holds longer windows by now, which contain those that the stream"
+    ):
+        reader.partitions(second, third)
+    put(tmp_path, {1446: one(2)}, 1)
+    fourth = reader.latestOffset(third, ReadAllAvailable())
+    assert batch(reader, third, fourth) == {(1446, "1"): seen(2)}  # the longer windows are no news
+    whole = {
+        (0, "1"): seen(1 + 2 + 3 + 4),
+        (5, "1"): seen(5 + 7 + 8),
+        (1445, "1"): seen(1),
+        (1446, "1"): seen(2),
+    }
+    assert batch(reader, start, fourth) == whole  # a stream that begins now
+    bounded = stream(tmp_path, maxFilesPerTrigger=1)
+    at, found = start, dict[tuple[int, str], Any]()
+    while (end := bounded.latestOffset(at, bounded.getDefaultReadLimit())) != at:
+        found |= batch(bounded, at, end)
+        at = end
+    assert found == whole
 
 
 def test_batches_are_bounded_by_files(tmp_path: Path) -> None:

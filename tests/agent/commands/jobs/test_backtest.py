@@ -93,6 +93,29 @@ EXPECTED = [
 ]
 
 
+@pytest.mark.process
+def test_windows_that_were_merged_are_no_windows_to_judge(
+    tmp_path: Path, log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, lake = job(tmp_path), tmp_path / "lake"
+    query = "SELECT window, path, count(*) AS hits FROM access GROUP BY window(time, '10 seconds'), path"
+    assert main(["run", "-q", query, str(log), "--sink", f"parquet:{lake}"]) == 0
+    assert main(["lake", "compact", str(lake), "--coarsen", "1m after 0s", "--after", "0s"]) == 0
+    assert capsys.readouterr().out.splitlines()[0].endswith("  1 day: 6 windows  ->  2 windows")
+    text = (
+        file.read_text()
+        .replace("least = 1", "least = 0")
+        .replace('source = "web"', 'name = "run"\nsource = "access"')
+    )
+    file.write_text(text.replace("FROM web", "FROM access"))
+    code, out, err = asked(capsys, "many", "-f", str(file), "--lake", str(lake))
+    assert (code, out) == (2, "")
+    assert err.endswith(
+        "job run: its own windows are not stored any more before 2026-11-25, where they were merged into windows of 1 minute; "
+        "give --since 2026-11-25\n"
+    )
+
+
 def test_over_logs(tmp_path: Path, log: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = str(job(tmp_path))
     code, out, err = asked(capsys, "many", "-f", file, "--logs", str(log), "--output", "json")
