@@ -22,7 +22,8 @@ import pyarrow.parquet as pq
 
 from elf.jobmaster.windows.result import Revision
 from elf.sinks.lake import delta, layout
-from elf.sinks.lake.files import PANE_COLUMNS, make_folder, read_about, read_panes, sync_folder
+from elf.sinks.lake.cells.tables import PANE_COLUMNS
+from elf.sinks.lake.files import make_folder, read_about, read_panes, sync_folder
 from elf.sinks.lake.merge import merge
 
 CHECKPOINT_EVERY = 64

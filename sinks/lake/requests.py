@@ -8,7 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from elf.sinks.lake import layout
-from elf.sinks.lake.files import Panes, withdrawn_panes, write_panes
+from elf.sinks.lake.cells.tables import Panes
+from elf.sinks.lake.files import withdrawn_panes, write_panes
 from elf.sinks.lake.frames import (
     Answer,
     CompactFrame,

@@ -17,6 +17,7 @@ from elf.errors import ElfError, UsageError
 from elf.jobmaster.windows.result import ColumnInfo
 from elf.sinks.lake.frames import Level
 from elf.sinks.lake.view import READERS, views
+from elf.sinks.lake.writer import do_without_numpy
 
 
 def view_command(lake: Path, job: str, reader: str) -> str:
@@ -57,6 +58,8 @@ def compact_command(lake: Path, job: str | None, after: str, coarsen: Sequence[s
     age_us, now_us = duration("--after", after), time.time_ns() // 1000
     levels = [_level(text, now_us) for text in coarsen]
     _need_pyarrow("compact")
+    if not levels:
+        do_without_numpy()
     from elf.sinks.lake.compact import compact_lake
 
     if levels:

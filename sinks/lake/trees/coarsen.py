@@ -37,8 +37,9 @@ from elf.jobmaster.windows.panes import Panes
 from elf.jobmaster.windows.result import COUNTERS, PaneState, Revision
 from elf.jobmaster.windows.state import StateMaker
 from elf.sinks.lake import layout
+from elf.sinks.lake.cells.tables import file_schema, has_no_groups, pane_tables
 from elf.sinks.lake.compact import remove_merged
-from elf.sinks.lake.files import about, file_schema, has_no_groups, pane_tables, read_about, write_file
+from elf.sinks.lake.files import about, read_about, write_file
 from elf.sinks.lake.frames import Level, PaneFrame, Schema
 from elf.sinks.lake.index import Index
 from elf.sinks.lake.parquet import FramedPane

@@ -26,6 +26,7 @@ from elf.errors import ElfError, UsageError
 from elf.jobmaster.windows.result import Lines, PaneState, Revision, StateColumn, Window
 from elf.sinks.lake import files as lake_files
 from elf.sinks.lake import layout, parquet
+from elf.sinks.lake.cells import tables
 from elf.sinks.lake.frames import Answer, CompactFrame, Done, read_frames, write_frame
 from elf.sinks.lake.layout import Pane
 from elf.sinks.lake.parquet import ParquetSink
@@ -200,7 +201,7 @@ def test_names_that_are_taken_are_stored_under_others(tmp_path: Path) -> None:
     columns = tuple(
         StateColumn(name, "bigint", "key") for name in ("date", "_lines_read", "DATE", "date_1", "_empty")
     )
-    assert lake_files.stored_names(columns) == ["date_1", "_lines_read_1", "DATE_2", "date_1_1", "_empty_1"]
+    assert tables.stored_names(columns) == ["date_1", "_lines_read_1", "DATE_2", "date_1_1", "_empty_1"]
     state = PaneState(
         "j",
         VERSION,
@@ -217,7 +218,7 @@ def test_names_that_are_taken_are_stored_under_others(tmp_path: Path) -> None:
     sink.put_state(state)
     sink.flush()
     [row] = rows(tmp_path)
-    assert [row[name] for name in lake_files.stored_names(columns)] == [0, 1, 2, 3, 4]
+    assert [row[name] for name in tables.stored_names(columns)] == [0, 1, 2, 3, 4]
     about = lake_files.read_about(files(tmp_path)[0])
     assert [column["name"] for column in about["columns"]] == [column.name for column in columns]
 
@@ -275,7 +276,7 @@ def test_open_windows_and_windows_for_people_stay_out(tmp_path: Path) -> None:
 
 
 def test_a_pane_with_more_groups_than_a_row_group(tmp_path: Path) -> None:
-    count = lake_files.ROWS_PER_GROUP * 2 + 5
+    count = tables.ROWS_PER_GROUP * 2 + 5
     sink = ParquetSink(tmp_path)
     for minute in range(2):
         sink.put_state(
