@@ -35,6 +35,7 @@ ALONE = (
     "beside_nginx.py",
     "report.py",
     "lake.py",
+    "year.py",
 )
 """Those that need no generated log."""
 SCRIPTS = ("query.py", "peers.py", "grep.py", "spark_logs.py", "cbt.py", "agent.py", *ALONE)

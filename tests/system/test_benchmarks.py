@@ -88,6 +88,13 @@ def test_a_lake_is_written_compacted_and_merged(folder: Path) -> None:
     assert "visitors of 20 days" in said
 
 
+@pytest.mark.spark
+def test_a_year_in_days_beside_plain_spark(folder: Path) -> None:
+    said = run("year.py", "--smoke", "--folder", str(folder))
+    assert "10,000 rows" in said
+    assert said.count(" s (") == 2
+
+
 def test_the_tree_equals_duckdb_and_a_dict() -> None:
     told = run("cbt.py", "--rows", "20000", "--runs", "1")
     results = [line.rsplit("result ", 1)[1].split() for line in told.splitlines() if ", result " in line]

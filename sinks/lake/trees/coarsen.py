@@ -73,16 +73,19 @@ def coarsen_lake(directory: Path, job: str | None, levels: Sequence[Level]) -> I
             for folder in layout.day_folders(table):
                 counts = _coarsen_day(folder, levels_of(name, levels), index)
                 if counts is not None:
-                    sums = (found.days + 1, *map(sum, zip(found_counts(found), counts, strict=True)))
-                    found = Coarsened(name, found.folder, *sums)
+                    before, after, removed = counts
+                    found = Coarsened(
+                        name,
+                        found.folder,
+                        found.days + 1,
+                        found.before + before,
+                        found.after + after,
+                        found.removed + removed,
+                    )
         except (OSError, pa.ArrowException) as error:
             raise ElfError(f"{table}: not merged into longer windows: {error}") from error
         if found.days:
             yield found
-
-
-def found_counts(found: Coarsened) -> tuple[int, int, int]:
-    return found.before, found.after, found.removed
 
 
 def levels_of(job: str, levels: Sequence[Level]) -> list[Level]:
@@ -143,15 +146,12 @@ def _fitting(folder: Path, lengths: Sequence[int]) -> int | None:
 
 
 class _Head(msgspec.Struct):
-    """What a longer pane says of itself, from those that it is made of."""
+    """What a longer pane says of itself, from those that it is made of. lacking: (agents missing, -reporting, expected) of that
+    which lacks most."""
 
     withdrawn: bool = True
     revised: bool = False
-    lacking: tuple[int, int, int] = (
-        -1,
-        0,
-        0,
-    )  # (agents missing, -reporting, expected) of the pane that lacks most
+    lacking: tuple[int, int, int] = (-1, 0, 0)
     lines: tuple[int, ...] = (0,) * len(COUNTERS)
     lost: dict[str, int] = {}
 
@@ -169,7 +169,7 @@ class _Head(msgspec.Struct):
             self.lost[name] = self.lost.get(name, 0) + count
 
 
-def _merge(folder: Path, pane_us: int, index: Index) -> tuple[int, int, int]:
+def _merge(folder: Path, pane_us: int, index: Index) -> tuple[int, int, int] | None:
     files = layout.files(folder)
     newest = max(files, key=lambda file: (file.until, file.path.name))
     known = read_about(newest.path)
@@ -195,11 +195,11 @@ def _merge(folder: Path, pane_us: int, index: Index) -> tuple[int, int, int]:
             FramedPane(state, 0, number)
             for number, state in enumerate(_states(maker, panes, heads, revision))
         ]
-        _write(folder, schema, framed)
+        is_written = _write(folder, schema, framed, any(not file.is_empty for file in files))
     finally:
         panes.close()
         budget.close()
-    return before, len(heads), remove_merged(folder, index)
+    return (before, len(heads), remove_merged(folder, index)) if is_written else None
 
 
 def _read(
@@ -261,15 +261,19 @@ def _states(
         yield msgspec.structs.replace(state, **about)
 
 
-def _write(folder: Path, schema: Schema, framed: Sequence[FramedPane]) -> None:
-    """Write the panes without groups, and then those with groups, as one file."""
+def _write(folder: Path, schema: Schema, framed: Sequence[FramedPane], had_groups: bool) -> bool:
+    """Write the panes without groups, and then those with groups, as one file. Writes nothing if no group counts any more, but
+    there are files with some: compaction removes these first."""
     heads = [msgspec.msgpack.decode(each.head, type=PaneFrame) for each in framed]
     places = [layout.Pane(f.start, f.end, f.revision, f.digest) for f in heads]
     parts = dict(zip(places, zip(heads, framed, strict=True), strict=True))
     empty = {place for place in places if has_no_groups(parts[place][1].parts())}
     full = [place for place in places if place not in empty]
+    if had_groups and not full:
+        return False
     named = list(layout.files_of(schema.job, schema.version, empty, True)) if full else []
     last = full or places
     for name, part in [*named, (layout.whole_name(schema.job, schema.version, last, not full), last)]:
         tables = pane_tables(schema, {parts[place][0]: parts[place][1].parts() for place in part})
         write_file(folder / name, about(schema), part, file_schema(schema.columns), tables)
+    return True

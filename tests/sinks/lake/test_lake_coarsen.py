@@ -264,3 +264,30 @@ def test_levels_follow_the_age_and_the_job(tmp_path: Path) -> None:
     }
     copied = tmp_path.parent / f"{tmp_path.name}-copy"
     assert sum(table.panes for table in copy_lake(tmp_path, copied, None)) == 2 + 12 + 18 + 2 + 2 + 18
+
+
+def test_a_copy_follows(tmp_path: Path) -> None:
+    lake, to = tmp_path / "lake", tmp_path / "copy"
+    put_random(lake, 4)
+    list(copy_lake(lake, to, None))
+    coarsened(lake, 5 * MINUTE)
+    [copied] = copy_lake(lake, to, None)
+    [table], [its] = layout.tables(lake, "traffic"), layout.tables(to, "traffic")
+    assert by_file_list(its) == by_duckdb(to, "traffic") == by_file_list(table)
+    assert {path.name for path in to.rglob("date=*/*.parquet")} == {
+        path.name for path in lake.rglob("date=*/*.parquet")
+    }
+    assert copied.replaced > 0
+
+
+def test_a_day_of_which_no_group_is_left(tmp_path: Path) -> None:
+    """Its file with a group goes by compaction; then the day becomes coarser."""
+    sink = ParquetSink(tmp_path)
+    for n, groups in ((1, {("/a", 200): (1, 1)}), (2, {})):
+        sink.put_state(traffic_state(PLAN, START, groups, revision=(0, 0, n)))
+        sink.flush()
+    assert coarsened(tmp_path, HOUR) == []
+    assert parquet.compact(tmp_path, FOREVER) == 1
+    assert coarsened(tmp_path, HOUR) == [(1, 1, 1)]
+    [shown] = show(tmp_path)
+    assert (shown.windows, shown.superseded, shown.files) == (1, 0, 1)
