@@ -108,6 +108,9 @@ def test_each_pane_is_stored_once_it_is_final_and_exact(mesh: Mesh, tmp_path: Pa
     check_exact(mesh, lake, 8)
     (row, *_) = lake_states.rows(lake)
     assert row["_agents_reporting"] == row["_agents_expected"] == 4
+    size_us = 4 * SECOND if "," in window else 2 * SECOND
+    assert mesh.sink is not None
+    assert mesh.sink._late_us() == 2 * 3600 * SECOND + 3 * SECOND + size_us
 
 
 def test_a_sink_that_restarts_resumes_and_lacks_nothing(mesh: Mesh, tmp_path: Path) -> None:
