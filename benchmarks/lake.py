@@ -126,12 +126,14 @@ def compacted(lake: Path, rows: int) -> tuple[float, float, int]:
 
 
 PEAK = """\
-import resource, sys
+import re, sys
 from elf.typer_cli import main
 code = main(sys.argv[1:])
-print(max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)) * 1024, file=sys.stderr)
+status = open("/proc/self/status").read()
+print(int(re.search(r"VmHWM:\\s*(\\d+)", status)[1]) * 1024, file=sys.stderr)
 sys.exit(code)
 """
+"""Not `ru_maxrss`, which a process inherits from the one that started it."""
 
 
 def bytes_of(lake: Path) -> int:
