@@ -9,7 +9,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from elf.sinks.spark.rows import batches
+from elf.sinks.spark.rows import batches, day_of_version
 from elf.sinks.spark.tables import Part
 
 PARTITION_BYTES = 32 << 20
@@ -22,11 +22,12 @@ class Parts(InputPartition):
 
 
 def grouped(parts: list[Part]) -> list[InputPartition]:
-    """Small parts together."""
+    """Small parts together, and all of a day if its panes are to be merged."""
     found: list[list[Part]] = []
     room = 0
-    for part in parts:
-        if part.size > room or not found:
+    for part in sorted(parts, key=day_of_version) if any(part.every_us for part in parts) else parts:
+        is_same = bool(found and part.every_us and day_of_version(found[-1][-1]) == day_of_version(part))
+        if (part.size > room and not is_same) or not found:
             found.append([])
             room = PARTITION_BYTES
         found[-1].append(part)

@@ -13,6 +13,7 @@ from datetime import date, datetime
 from pathlib import Path
 from typing import Any, cast
 
+from msgspec.structs import replace
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -52,7 +53,7 @@ class LakeSource(DataSource):
                 "span": v.span,
                 "longer": v.longer,
             }
-            for v in snapshot.versions(asked.since, asked.until)
+            for v in snapshot.versions_of(asked)
         ]
         fields[0]["metadata"] = {ABOUT: json.dumps(versions, separators=(",", ":"))}
         return StructType.fromJson({"type": "struct", "fields": fields})
@@ -83,7 +84,9 @@ class LakeReader(DataSourceReader):
 
     def _parts(self) -> list[Part]:
         snapshot = Snapshot(table_of(self.asked), self.asked.as_of)
-        return snapshot.parts(self.asked.since, self.asked.until)
+        parts = snapshot.parts(self.asked.since, self.asked.until)
+        every_us = self.asked.every_us
+        return parts if every_us is None else [replace(part, every_us=every_us) for part in parts]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return read(partition, self.schema)
@@ -112,7 +115,7 @@ def may_match(part: Part, condition: Filter) -> bool:
         high: Any = part.version
     elif name == "date":
         low = high = day_of(part)
-    elif name == "_pane_start" and part.pane_us:
+    elif name == "_pane_start" and part.pane_us and part.every_us is None:
         from elf.sinks.lake import layout
 
         file = layout.parse(Path(part.path))

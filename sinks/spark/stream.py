@@ -67,6 +67,10 @@ class LakeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, asked: Options, schema: StructType) -> None:
         if asked.as_of is not None:
             raise UsageError("option as_of: a stream begins with what the lake holds, and has no other time")
+        if asked.every_us is not None:
+            raise UsageError(
+                "option every: a stream gives the windows as they are stored; merge them where they arrive"
+            )
         self.asked, self.schema = asked, schema
         self._last: Offset | None = None
 

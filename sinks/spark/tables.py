@@ -18,18 +18,21 @@ import msgspec
 
 from elf.errors import ElfError, UsageError
 from elf.sinks.lake import delta, layout
+from elf.sinks.lake.every import Every
 from elf.sinks.lake.files import read_about
 from elf.sinks.lake.index import Index
 from elf.sinks.lake.layout import DAY_US, LakeFile
-from elf.sinks.lake.stored import Longer, longer_days
+from elf.sinks.lake.stored import Longer, Stored, longer_days
+from elf.sinks.spark.rollup import length_us
 
-OPTIONS = ("path", "job", "table", "columns", "since", "until", "as_of", "maxFilesPerTrigger")
+OPTIONS = ("path", "job", "table", "columns", "every", "since", "until", "as_of", "maxFilesPerTrigger")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Options(msgspec.Struct, frozen=True):
     """Of a read. since, until: microseconds UTC, of the panes' starts. as_of: a version of the log, or a time in ms.
-    columns: those to read, None for all. files_max: of a batch of a stream."""
+    columns: those to read, None for all. every_us: the length of the windows into which panes are merged, None for as they are.
+    files_max: of a batch of a stream."""
 
     lake: Path
     job: str | None = None
@@ -39,6 +42,7 @@ class Options(msgspec.Struct, frozen=True):
     until: int | None = None
     as_of: int | datetime | None = None
     files_max: int | None = None
+    every_us: int | None = None
 
 
 class Version(msgspec.Struct, frozen=True):
@@ -54,7 +58,7 @@ class Version(msgspec.Struct, frozen=True):
 
 class Part(msgspec.Struct, frozen=True):
     """The panes to read of one file. starts: of these; None: all of its panes. gone: they have no groups any more, and
-    no file: one row each is made."""
+    no file: one row each is made. every_us: see `Options`."""
 
     path: str
     version: str
@@ -63,16 +67,13 @@ class Part(msgspec.Struct, frozen=True):
     starts: tuple[int, ...] | None = None
     gone: bool = False
     pane_us: int = 0
+    every_us: int | None = None
 
 
 def options(given: Mapping[str, str]) -> Options:
     """From the options of a data source. Raises UsageError for one that is unknown, or has no sense."""
     texts = {name.lower(): text for name, text in given.items()}
     known = {name.lower(): name for name in OPTIONS}
-    if "every" in texts:
-        raise UsageError(
-            'option every: a read gives the stored windows; merge them with elf.spark.rollup(frame, every="1 day")'
-        )
     for name in texts:
         if name not in known:
             raise UsageError(f"there is no option {name}; the options are {', '.join(OPTIONS[1:])}")
@@ -92,7 +93,19 @@ def options(given: Mapping[str, str]) -> Options:
         _micros(texts, "until"),
         _as_of(texts.get("as_of")),
         None if most is None else int(most),
+        _every_us(texts.get("every")),
     )
+
+
+def _every_us(text: str | None) -> int | None:
+    if text is None:
+        return None
+    found = length_us(text)
+    if DAY_US % found:
+        raise UsageError(
+            f"option every: {text} is no day, nor a part of one; merge days with elf.spark.rollup(frame, every={text!r})"
+        )
+    return found
 
 
 def _time(name: str, text: str) -> datetime:
@@ -187,6 +200,24 @@ class Snapshot:
         for path, add in sorted(self.state.shown.items()):
             if (file := layout.parse(self.table / path)) is not None:
                 yield file, add
+
+    def versions_of(self, asked: Options) -> list[Version]:
+        """The versions as a read with these options has them. Raises UsageError if `every` does not fit one's windows."""
+        found = self.versions(asked.since, asked.until)
+        if asked.every_us is None:
+            return found
+        for each in found:
+            stored = Stored(
+                each.job, each.version, "", "", each.columns, each.recipe, each.span, longer=each.longer
+            )
+            if (misfit := stored.misfit(Every(asked.every_us))) is not None:
+                raise UsageError(f"job {each.job}: {misfit.replace('--every', 'the option every')}")
+        return [
+            msgspec.structs.replace(each, longer=((*each.span, asked.every_us),))
+            if each.recipe["pane_us"] < asked.every_us
+            else each
+            for each in found
+        ]
 
     def parts(self, since: int | None = None, until: int | None = None) -> list[Part]:
         """What to read, without the panes that start before `since`, or at `until` or later."""

@@ -68,6 +68,23 @@ def test_longer_windows_are_those_of_the_raw_logs(
     assert len(expected) > 3
 
 
+def test_a_read_of_longer_windows_is_theirs(spark: Any, lake: Path) -> None:
+    plain = spark.read.format("elf").option("job", "all").load(str(lake))
+    longer = spark.read.format("elf").option("job", "all").option("every", "5 minutes").load(str(lake))
+    assert 0 < longer.count() < plain.count()
+    for every in ("5 minutes", "10 minutes"):
+        assert rollup(longer, every).collect() == rollup(plain, every).collect()
+    with pytest.raises(
+        UsageError, match=r"every must be a multiple of 300 s, the length of its panes before \d"
+    ):
+        rollup(longer, "1 minute")
+    since = "2015-05-17 10:10:00"
+    assert (
+        longer.where(f"_pane_start = '{since}'").count()
+        == rollup(longer, "5 minutes").where(f"window.start = '{since}'").count()
+    )
+
+
 def test_state_merges_in_a_group_by_of_ones_own(spark: Any, lake: Path, logs: Path) -> None:
     from pyspark.sql import functions as f
 

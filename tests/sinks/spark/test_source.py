@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from elf.sinks.lake import layout
 from elf.sinks.lake.parquet import ParquetSink
 from tests.sinks.lake import lake_states
 from tests.sinks.lake.lake_states import DAY, MINUTE, START, traffic_plan, traffic_state
+from tests.sinks.lake.test_lake_coarsen import of_longer
 
 pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 
@@ -87,13 +88,32 @@ def test_options_choose_panes_versions_and_times(lake: Path) -> None:
         ({"job": "other"}, "has no job other; it has traffic"),
         ({"table": "x"}, "has no table x; it has columns-"),
         ({"since": "soon"}, "option since: 'soon' is no time"),
-        ({"every": "1d"}, r"merge them with elf\.spark\.rollup"),
+        (
+            {"every": "2d"},
+            r"every: 2d is no day, nor a part of one; merge days with elf\.spark\.rollup\(frame, every='2d'\)",
+        ),
+        (
+            {"every": "90s"},
+            r"job traffic: the option every must be a multiple of 60 s, the length of its panes",
+        ),
+        ({"every": "often"}, r"every='often' is no length"),
         ({"colums": "a"}, "there is no option colums"),
     ):
         with pytest.raises(UsageError, match=words):
             rows(path=lake, **wrong)
     with pytest.raises(UsageError, match="there is no lake at"):
         rows(path=lake / "none")
+
+
+@pytest.mark.parametrize(("every", "minutes"), [("2 minutes", 2), ("1h", 60), ("1 day", 1440), ("1m", 1)])
+def test_windows_are_merged_into_longer_ones(lake: Path, every: str, minutes: int) -> None:
+    expected = of_longer(lake_states.groups(lake), minutes * MINUTE)
+    found = rows(path=lake, every=every)
+    assert groups(found) == expected
+    assert {row["_pane_end"] - row["_pane_start"] for row in found} == {timedelta(minutes=minutes)}
+    some = rows(path=lake, every=every, columns="path,_acc0,date", since="2026-09-22")
+    assert sorted((row["path"], row["_acc0"]) for row in some) == [("/a", 1441), ("/é", 1)]
+    assert set(some[0]) == {"path", "_acc0", "date"}
 
 
 def test_only_the_columns_asked_for_are_read_from_the_file(tmp_path: Path) -> None:

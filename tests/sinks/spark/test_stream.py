@@ -161,6 +161,12 @@ def test_days_that_have_longer_windows(tmp_path: Path) -> None:
     assert found == whole
 
 
+def test_a_stream_gives_the_windows_as_they_are(tmp_path: Path) -> None:
+    put(tmp_path, {0: one(1)}, 1)
+    with pytest.raises(UsageError, match="option every: a stream gives the windows as they are stored"):
+        stream(tmp_path, every="1h")
+
+
 def test_batches_are_bounded_by_files(tmp_path: Path) -> None:
     for number in range(1, 5):
         put(tmp_path, {number * 60: one(number)}, 1)
