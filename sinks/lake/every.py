@@ -57,6 +57,14 @@ class Every(msgspec.Struct, frozen=True):
             return [(span[0], 0)]
         return zone_named(self.zone).offsets(span[0] - around, span[1] + around)
 
+    def start_of(self, at: int) -> int:
+        """The begin of the window with that moment."""
+        if self.zone == "UTC" or self.us % DAY_US:
+            return at - at % self.us
+        zone = zone_named(self.zone)
+        local = zone.local_of(at)
+        return zone.utc_of(local - local % self.us)
+
     def misfit(self, pane_us: int, span: Span) -> str | None:
         """Why panes of this length do not make up such windows in `span`; None if they do."""
         if self.us % pane_us:

@@ -1,14 +1,15 @@
 """Reports by the calendar, from the rows of a report by day or by hour: weekdays, weeks, months, and hours that are unusual.
 
-Days are those of the zone of the report. What begins before the lake, or ends behind it, is no whole day or hour: such a day
-is in no mean, such an hour is not judged, and a week or a month is compared with another one only if both consist of whole days.
+Days are those of the zone of the report. What begins before the lake, ends behind it, or lacks an agent, is no whole day or hour:
+such a day is in no mean, such an hour is not judged, and a week or a month is compared with another one only if both consist of
+whole days.
 """
 
 from __future__ import annotations
 
 from calendar import monthrange
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import ROUND_HALF_UP, Decimal
 from math import sqrt
@@ -44,26 +45,33 @@ Span = tuple[int, int]
 Days = dict[date, int]
 
 
-def by_calendar(days: Counts, zone: str, span: Span, note: str) -> Iterator[Section]:
-    """Sections of requests by weekday, week and month; each only if it has two rows."""
+def by_calendar(
+    days: Counts, zone: str, span: Span, note: str, lacking: Collection[int] = ()
+) -> Iterator[Section]:
+    """Sections of requests by weekday, week and month; each only if it has two rows. lacking: begins of days that lack an agent;
+    they are not whole."""
     first, last = (local(at, ZoneInfo(zone)) for at in span)
     since = first.date() + timedelta(days=first.time() != time())
     every: Days = defaultdict(int)
+    lame = {local(at, ZoneInfo(zone)).date() for at in lacking}
     for at, count in days:
         every[local(at, ZoneInfo(zone)).date()] += count
-    whole = {day: count for day, count in every.items() if since <= day < last.date()}
+    whole = {day: n for day, n in every.items() if since <= day < last.date() and day not in lame}
     for section in (_by_weekday(whole, note), _by_week(every, whole, note), _by_month(every, whole, note)):
         if len(section.rows) > 1:  # type: ignore[arg-type]
             yield section
 
 
-def unusual_hours(hours: Counts, zone: str, span: Span, note: str) -> Iterator[Section]:
+def unusual_hours(
+    hours: Counts, zone: str, span: Span, note: str, lacking: Collection[int] = ()
+) -> Iterator[Section]:
     """The hours whose requests differ most from those of the same hour of former weeks: by the median of these, and the median of
-    their distances to it. None if no hour has `FORMER_MIN` former weeks. An hour without a request is not judged."""
+    their distances to it. None if no hour has `FORMER_MIN` former weeks. An hour without a request is not judged, nor one of
+    `lacking`, which lacks an agent."""
     requests: dict[tuple[date, int], int] = defaultdict(int)
     begins: dict[tuple[date, int], int] = {}
     for at, count in hours:
-        if at < span[0] or at + HOUR_US > span[1]:
+        if at < span[0] or at + HOUR_US > span[1] or at in lacking:
             continue
         begin = local(at, ZoneInfo(zone))
         requests[begin.date(), begin.hour] += count

@@ -104,7 +104,7 @@ def over_time(
 ) -> str:
     """Columns (stacked where there are several series) or lines over time. `times`: ascending microseconds, `step_us` apart.
 
-    Times without a value stay empty; the steps that begin at the times `partial` are pale.
+    Times without a value stay empty; the steps that begin at the times `partial`, which are incomplete, are pale.
     Days of the zone shown are equally wide, though some have 23 or 25 hours.
     """
     if step_us == _DAY_US:
@@ -135,7 +135,7 @@ class Plot(msgspec.Struct, frozen=True):
     partial: Sequence[int]
 
     def hint(self, at: int, series: Series, value: float) -> str:
-        part = ", a part of the time" if at in self.partial else ""
+        part = ", incomplete" if at in self.partial else ""
         return f"{_when(at, self.step_us)}  {series.name}: {self.show(value)}{part}"
 
 

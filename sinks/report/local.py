@@ -14,7 +14,7 @@ from elf.jobmaster.plan.plan import Column, Key, Output, Plan
 from elf.jobmaster.values.sql_types import BIGINT, TIMESTAMP
 from elf.jobmaster.values.zones import DAY_US
 from elf.jobmaster.windows.result import ColumnInfo
-from elf.sinks.lake.every import Every
+from elf.sinks.lake.every import Every, Span
 from elf.sinks.lake.stored import Stored
 from elf.sinks.lake.theta import Hashes
 from elf.sinks.report import builtin, local_read
@@ -60,6 +60,9 @@ class LocalRun(Run):
 
     def _count(self, stored: Stored) -> tuple[Any, ...]:
         return local_read.counted(stored)
+
+    def _find_incomplete(self, stored: Stored) -> list[Span]:
+        return local_read.incomplete(stored) if self._counters(stored)[-1] else []
 
     def _results(self, stored: Stored) -> Rows:
         plan = local_read.plan_of(stored)

@@ -27,7 +27,7 @@ from elf.jobmaster.windows.panes import Panes
 from elf.jobmaster.windows.result import COUNTERS
 from elf.jobmaster.windows.windows import Publisher
 from elf.sinks.lake import layout
-from elf.sinks.lake.every import Every
+from elf.sinks.lake.every import Every, Span
 from elf.sinks.lake.files import read_about
 from elf.sinks.lake.stored import Stored, days_span, longer_days
 from elf.sinks.lake.theta import Hashes, hashes_of, united
@@ -140,6 +140,15 @@ def counted(stored: Stored) -> tuple[Any, ...]:
     incomplete = sum(row["_agents_reporting"] < row["_agents_expected"] for row in rows)
     bounds = (micros(min(starts)) if starts else None, micros(max(ends)) if ends else None)
     return (len(rows), *bounds, *totals, incomplete)
+
+
+def incomplete(stored: Stored) -> list[Span]:
+    """The panes of a version that lack an agent: (start, end), in microseconds; none of a query without windows."""
+    return [
+        (micros(row["_pane_start"]), micros(row["_pane_end"]))
+        for row in coverage(stored)
+        if row["_agents_reporting"] < row["_agents_expected"] and row["_pane_start"] is not None
+    ]
 
 
 def micros(at: Any) -> int:

@@ -219,7 +219,7 @@ function lines(chart, step, steps, first, wide, tall) {
 }
 
 function hint(chart, step, each, series, value) {
-  const part = each.isPartial ? ", a part of the time" : "";
+  const part = each.isPartial ? ", incomplete" : "";
   return escaped(`${whenOf(chart, step, each.at)}  ${series.name}: ${SHOW[chart.show](value)}${part}`);
 }
 

@@ -55,6 +55,8 @@ table{font-size:11px;width:100%}th,.r{white-space:normal}td{overflow-wrap:anywhe
 """
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+LISTED = 5
+"""How many incomplete steps a note names."""
 _WHOLE = '<p class="note whole">Of the whole time, not of the range above.</p>'
 
 
@@ -106,7 +108,7 @@ def _section(section: Section) -> str:
     drawing, table = _drawing(section), _table(section)
     if drawing:
         table = f"<details><summary>The figures</summary>{table}</details>"
-    notes = [section.note, _partial(section)]
+    notes = [section.note, _partial(section), _lacking(section)]
     note = "".join(f'<p class="note">{escape(text)}</p>' for text in notes if text)
     whole = "" if drawing and section.chart in _TIMED else _WHOLE
     return f"<section><h2>{escape(section.title)}</h2>{drawing}{table}{whole}{note}</section>\n"
@@ -127,6 +129,14 @@ def _partial(section: Section) -> str:
     show = display("timestamp")
     steps = " and ".join(show(at) for at in section.partial)
     return f"Incomplete, since the log begins or ends there: {steps}."
+
+
+def _lacking(section: Section) -> str:
+    if not section.lacking:
+        return ""
+    show, count = display("timestamp"), len(section.lacking) - LISTED
+    more = f" and {count} more" if count > 0 else ""
+    return f"Incomplete, since an agent's lines are missing: {', '.join(map(show, section.lacking[:LISTED]))}{more}."
 
 
 _CLASS_OF = {"timestamp": ' class="t"'}
@@ -161,7 +171,7 @@ def _columns(section: Section) -> Chart:
         section.step_us,
         series,
         show,
-        section.partial,
+        section.incomplete,
         adds_up=section.adds_up,
     )
 
@@ -174,7 +184,7 @@ def _stacked(section: Section) -> Chart:
         Series(name, "other" if name == "other" else f"s{name[0]}", [found.get((at, name)) for at in times])
         for name in classes
     ]
-    return Chart(times, section.step_us, series, charts.compact, section.partial, adds_up=section.adds_up)
+    return Chart(times, section.step_us, series, charts.compact, section.incomplete, adds_up=section.adds_up)
 
 
 def _lines(section: Section) -> Chart:
@@ -191,7 +201,13 @@ def _lines(section: Section) -> Chart:
     ]
     times = [row[0] for row in rows]
     return Chart(
-        times, section.step_us, series, charts.percent, section.partial, lines=True, adds_up=section.adds_up
+        times,
+        section.step_us,
+        series,
+        charts.percent,
+        section.incomplete,
+        lines=True,
+        adds_up=section.adds_up,
     )
 
 
@@ -202,7 +218,13 @@ def _quantiles(section: Section) -> Chart:
         for at, (name, style) in enumerate((("p50", "s2"), ("p95", "s4"), ("p99", "s5")), 1)
     ]
     return Chart(
-        times, section.step_us, series, charts.seconds, section.partial, lines=True, adds_up=section.adds_up
+        times,
+        section.step_us,
+        series,
+        charts.seconds,
+        section.incomplete,
+        lines=True,
+        adds_up=section.adds_up,
     )
 
 

@@ -19,8 +19,8 @@ _ATOMS = ("boolean", "tinyint", "smallint", "int", "bigint", "float", "double", 
 
 class Section(msgspec.Struct, frozen=True):
     """A titled table of a report: rows as in `Window`, to be read once. `chart`: "", "columns", "stacked", "lines", "quantiles"
-    or "bars". partial: the times of steps of which there are lines of a part only. adds_up: the values of longer steps are the
-    sums of these, or the shares of such sums."""
+    or "bars". partial: the times of steps of which there are lines of a part only. lacking: those in which windows lack an agent.
+    adds_up: the values of longer steps are the sums of these, or the shares of such sums."""
 
     name: str
     title: str
@@ -30,7 +30,13 @@ class Section(msgspec.Struct, frozen=True):
     note: str = ""
     step_us: int = HOUR_US
     partial: tuple[int, ...] = ()
+    lacking: tuple[int, ...] = ()
     adds_up: bool = False
+
+    @property
+    def incomplete(self) -> tuple[int, ...]:
+        """The times of all steps that are not whole."""
+        return tuple(sorted({*self.partial, *self.lacking}))
 
 
 Rows = tuple[tuple[ColumnInfo, ...], Iterable[tuple[Any, ...]]]

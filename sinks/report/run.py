@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -16,8 +17,9 @@ from elf.jobmaster.plan.parameters import own_value
 from elf.jobmaster.plan.spark_sql import identifier
 from elf.jobmaster.values.zones import DAY_US
 from elf.jobmaster.windows.result import COUNTERS, ColumnInfo
+from elf.sinks.console.cells import iso
 from elf.sinks.lake import spark_read
-from elf.sinks.lake.every import Every
+from elf.sinks.lake.every import Every, Span
 from elf.sinks.lake.stored import Stored
 from elf.sinks.lake.theta import Hashes, hashes_of, united
 from elf.sinks.report import builtin, calendar, returning
@@ -80,6 +82,7 @@ class Run:
         self._has_views = False
         self._misfits: dict[str, str] = {}
         self._counted: dict[tuple[str, str, Bounds], tuple[Any, ...]] = {}
+        self._incomplete: dict[tuple[str, str, Bounds], list[Span]] = {}
 
     def _find(self) -> list[Stored]:
         return spark_read.stored_jobs(self.spark, self.lake)
@@ -138,6 +141,7 @@ class Run:
         """The result of each version of each job, in windows of `every`."""
         for stored in self.stored:
             if self._can_merge(stored):
+                self._lacking(stored)
                 columns, rows = self._results(stored)
                 yield Section(stored.job, f"{stored.job} ({stored.version})", columns, rows)
 
@@ -231,6 +235,23 @@ class Run:
         ).first()
         return tuple(row or ())
 
+    def _lacking(self, stored: Stored) -> list[Span]:
+        """The windows of a version that lack an agent, in order, looked for once; a notice says so."""
+        key = (stored.job, stored.version, stored.bounds)
+        if key not in self._incomplete:
+            found = self._incomplete[key] = sorted(self._find_incomplete(stored))
+            if found:
+                lack = "window lacks" if len(found) == 1 else "windows lack"
+                self.note(
+                    f"job {stored.job}: {len(found):,} {lack} an agent's lines, from {iso(found[0][0])} to {iso(found[-1][1])}"
+                )
+        return self._incomplete[key]
+
+    def _find_incomplete(self, stored: Stored) -> list[Span]:
+        rows = self.panes(stored).where("_agents_reporting < _agents_expected AND _pane_start IS NOT NULL")
+        times = rows.selectExpr("unix_micros(_pane_start)", "unix_micros(_pane_end)")
+        return [(row[0], row[1]) for row in times.distinct().collect()]
+
     def _builtin(self, each: builtin.Report, source: str) -> Iterator[Section]:
         of_source = [s for s in self.stored if s.recipe["source"] == source]
         versions = builtin.chosen(each, of_source, self.zone)
@@ -251,16 +272,33 @@ class Run:
         several = len({stored.recipe["source"] for stored in self.stored}) > 1
         title, note = f"{each.title} of {source}" if several else each.title, f"From job {versions[0].job}."
         columns, rows = self._answer(each, versions)
+        lacking = Counter[int]()
+        for stored in versions:
+            for start, _ in self._lacking(stored):
+                lacking[Every(each.every_us or DAY_US, self.zone).start_of(start)] += 1
+        if lacking and each.every_us is None:
+            note += " Some windows lack an agent's lines."
+        elif lacking:
+            columns = (*columns, ColumnInfo("incomplete", "bigint"))
+            rows = [(*row, lacking.get(row[0], 0)) for row in rows]
         if each.key is not None and each.every_us is None:
             columns, rows, note = self._with_change(each, versions, columns, list(rows), note)
         further = _FURTHER.get(each.name)
         if further is not None:
             rows = list(rows)
         yield Section(
-            each.name, title, columns, rows, each.chart, note, each.every_us or DAY_US, adds_up=True
+            each.name,
+            title,
+            columns,
+            rows,
+            each.chart,
+            note,
+            each.every_us or DAY_US,
+            lacking=tuple(sorted(lacking)) if each.every_us else (),
+            adds_up=True,
         )
         if further is not None:
-            for section in further(calendar.counts_of(rows), self.zone, span, note):
+            for section in further(calendar.counts_of(rows), self.zone, span, note, lacking):
                 yield replace(section, title=f"{section.title} of {source}" if several else section.title)
 
     def _with_change(
@@ -306,6 +344,7 @@ class Run:
         days: dict[int, Hashes] = {}
         for stored, column in able:
             if stored.job == job:
+                self._lacking(stored)
                 for day, hashes in self._sets_by_day(stored, column):
                     days[day] = united(days[day], hashes) if day in days else hashes
         section = returning.by_week(days, self.zone, f"From job {job}.")
@@ -360,6 +399,8 @@ class Run:
             if stored.pane_us and (misfit := self._view_misfit(stored)):
                 self._misfits[identifier(job).lower()] = f"job {job}: {misfit}"
                 return None
+        for stored in versions:
+            self._lacking(stored)
         frames = [self._version_view(stored) for stored in reversed(versions)]
         alike = [frame for frame in frames if frame.dtypes == frames[0].dtypes]
         if len(alike) < len(frames):

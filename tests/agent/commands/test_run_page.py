@@ -90,7 +90,7 @@ def test_the_first_and_the_last_step_are_marked_where_the_log_begins_or_ends_wit
     partial = "Incomplete, since the log begins or ends there: 2015-05-17T10:00:00Z and 2015-05-17T14:10:00Z."
     assert text.count(partial) == 5
     assert 'class="main partial"' in text
-    assert ", a part of the time" in text
+    assert ", incomplete" in text
 
 
 def test_steps_that_the_log_fills_are_not_marked(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

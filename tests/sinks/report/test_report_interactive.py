@@ -144,13 +144,13 @@ def test_a_range_cuts_steps_and_marks_those_that_it_cuts() -> None:
     since = START // 1_000_000 + 6 * 3600
     chart = requests(counts, partial=[START + 71 * HOUR])
     assert hints(draw(chart, DAY_S, since, since + DAY_S)) == [
-        "2026-03-02  requests: 18, a part of the time",
-        "2026-03-03  requests: 6, a part of the time",
+        "2026-03-02  requests: 18, incomplete",
+        "2026-03-03  requests: 6, incomplete",
     ]
     assert hints(draw(chart, DAY_S, since - 6 * 3600)) == [
         "2026-03-02  requests: 24",
         "2026-03-03  requests: 24",
-        "2026-03-04  requests: 24, a part of the time",
+        "2026-03-04  requests: 24, incomplete",
     ]
     assert len(hints(draw(chart, 3600, since, since + 7200))) == 2
     assert draw(chart, 3600, since - 10 * DAY_S, since - 9 * DAY_S) == ""
