@@ -88,7 +88,7 @@ def verify(
     plan = stored_plan(lake, job, stored.version)
     since, until = _bounds(stored, frame, since, until)
     if (misfit := msgspec.structs.replace(stored, bounds=(since, until)).own_misfit()) is not None:
-        raise UsageError(f"job {job}: {misfit.removesuffix(', or --every for longer windows')}")
+        raise UsageError(f"job {job}: {misfit}")
     frame = frame.where(f"version = 'v{stored.version}'")
     lines = read_logs(spark, logs, format=format, timezone=timezone, columns=_columns(plan))
     if since is not None and until is not None:

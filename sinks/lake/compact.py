@@ -40,7 +40,8 @@ def compact_lake(directory: Path, job: str | None, before_us: int) -> Iterator[C
             folder = str(table.relative_to(directory))
             yield Compacted(layout.job_of(table), folder, before, _size(table))
         except (OSError, pa.ArrowException) as error:
-            raise ElfError(f"{table}: not compacted: {error}") from error
+            reason = getattr(error, "strerror", None) or error
+            raise ElfError(f"{table}: not compacted: {reason}; nothing is lost, run it again") from error
 
 
 def _size(table: Path) -> tuple[int, int]:

@@ -68,7 +68,7 @@ class Stored(msgspec.Struct, frozen=True):
         longest = max((pane_us for _, _, pane_us in self._asked_longer()), default=None)
         if longest is None:
             return None
-        return f"its own windows are not stored any more {self._of_longer(longest)}, or --every for longer windows"
+        return f"its own windows are not stored any more {self._of_longer(longest)}"
 
     def _asked_longer(self) -> list[Longer]:
         since, until = self.bounds

@@ -414,7 +414,8 @@ class Run:
     def _view_misfit(self, stored: Stored) -> str | None:
         if self.every is not None:
             return stored.misfit(self.every)
-        return stored.own_misfit() if stored.slides else None
+        misfit = stored.own_misfit() if stored.slides else None
+        return misfit and f"{misfit}, or --every for longer windows"
 
     def _version_view(self, stored: Stored) -> DataFrame:
         every = self.every if stored.pane_us is not None else None

@@ -264,7 +264,7 @@ def _of_lake(asked: Asked, lake: Path, bounds: tuple[int | None, int | None]) ->
         others = [each for version, each in times.items() if version != stored.version]
         rows_of = dict[int, JudgedWindow]()
         if (misfit := stored.own_misfit()) is not None:
-            raise UsageError(f"job {asked.job}: {misfit.removesuffix(', or --every for longer windows')}")
+            raise UsageError(f"job {asked.job}: {misfit}")
         for start, rows in local_read.windows(stored, plan):
             if _is_within(start, size_us, bounds):
                 rows_of[start] = judged_by(judge, own, rows, start + size_us, slide_us, True)

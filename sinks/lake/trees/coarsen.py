@@ -64,7 +64,10 @@ def coarsen_lake(directory: Path, job: str | None, levels: Sequence[Level]) -> I
                         found.removed + removed,
                     )
         except (OSError, pa.ArrowException) as error:
-            raise ElfError(f"{table}: not merged into longer windows: {error}") from error
+            reason = getattr(error, "strerror", None) or error
+            raise ElfError(
+                f"{table}: not merged into longer windows: {reason}; nothing is lost, run it again"
+            ) from error
         if found.days:
             yield found
 
