@@ -128,9 +128,18 @@ class Run(Mesh):
         for number, fault in enumerate(scenario.faults):
             self.faults.plan(number, fault)
         self.doubles.plan()
+        world.at(s.CALM_US, self._find_unknown)
         world.at(scenario.trouble_us, self.faults.heal)
         world.run_until(scenario.trouble_us + scenario.after_us)
         self._rest()
+
+    def _find_unknown(self) -> None:
+        """Agents whose attempts to join were all lost until now: no master expects them yet."""
+        running = [(host.id, host.node) for host in self.hosts if host.node is not None]
+        for number, host in enumerate(self.hosts[: self.scenario.hosts]):
+            knowing = sum(node.overlay.is_member(host.id) for each, node in running if each != host.id)
+            if 2 * knowing < len(running) - 1:
+                self.oracle.unknown(number)
 
     def _rest(self) -> None:
         world = self.world

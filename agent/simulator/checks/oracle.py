@@ -219,6 +219,10 @@ class Oracle:
     def double(self, number: int) -> None:
         """Another process with that server's key was admitted by a neighbour."""
         self.doubled.add(number)
+        self.unknown(number)
+
+    def unknown(self, number: int) -> None:
+        """The mesh may not know that server's agent before the end."""
         for oracle in (self, *self._narrow.values()):
             oracle._known[oracle._host == number] = ALWAYS
 
