@@ -16,7 +16,7 @@ from elf.jobmaster.log.handover import FIRST_ID, Offering, Unshared
 from elf.jobmaster.log.job_state import JobState
 from elf.jobmaster.log.positions import Positions
 from elf.srt.messages.effects import Notice, Post
-from elf.srt.messages.messages import FIRST, GAP, NO_BALLOT, Bundle, Commit, Resend, Slot, Span, Split
+from elf.srt.messages.messages import CLOSED, FIRST, GAP, NO_BALLOT, Bundle, Commit, Resend, Slot, Span, Split
 from elf.srt.messages.parameters import Parameters
 from tests.rigs.master_rig import T0, Rig, spec_of
 from tests.rigs.mesh_lines import SECOND, LogLine, counts_of, plan_of
@@ -135,6 +135,18 @@ def test_a_master_that_begins_with_anothers_log_keeps_nothing_of_its_own() -> No
     assert unshared.entries == []
     unshared.keep(kept, 0, 1)  # the offer of it was accepted
     assert unshared.entries == [kept]
+
+
+def test_a_file_that_is_done_in_its_lane_does_not_make_the_own_log_anothers() -> None:
+    unshared, own = small(1 << 20), Positions()
+    first = entry({(A, 1, 0): (0, 50, FIRST), (A, 1, 7): (40, 40, CLOSED | GAP)})
+    later = entry({(A, 1, 0): (50, 60, 0), (A, 1, 7): (30, 30, CLOSED)})  # read before the file was lost
+    for each in (first, later):
+        own.apply(each)
+        unshared.keep(each, 1, 0)
+        unshared.check()
+    unshared.begin(own)
+    assert unshared.entries == [first, later]
 
 
 # Offering.
