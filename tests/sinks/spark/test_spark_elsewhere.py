@@ -46,7 +46,7 @@ def connect_server() -> Iterator[str]:
 
 def answers(master: str, lake: Path, log: Path) -> dict[str, Any]:
     """{question: rows}, as `tests.rigs.lakes.elsewhere` prints them."""
-    command = [*PROGRAM, master, lake, log]
+    command = [*PROGRAM, master, str(lake), str(log)]
     done = subprocess.run(command, check=False, cwd=paths.ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2_000:]
     return dict(json.loads(done.stdout.splitlines()[-1]))
