@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from elf.errors import ElfError
 from elf.sinks.lake import delta, layout
-from elf.sinks.lake.files import read_panes, sync_folder
+from elf.sinks.lake.files import DamagedError, read_panes, sync_folder
 from elf.sinks.lake.index import Index
 from elf.sinks.lake.merge import merge
 
@@ -22,12 +22,14 @@ SMALL_BYTES = 128 << 20
 
 
 class Compacted(msgspec.Struct, frozen=True):
-    """A table, with its (files, bytes) before and after. folder: within the lake."""
+    """A table, with its (files, bytes) before and after. folder: within the lake. damaged: files that cannot be read, within the
+    folder; their days stay as they are."""
 
     job: str
     folder: str
     before: tuple[int, int]
     after: tuple[int, int]
+    damaged: tuple[str, ...] = ()
 
 
 def compact_lake(directory: Path, job: str | None, before_us: int) -> Iterator[Compacted]:
@@ -36,9 +38,14 @@ def compact_lake(directory: Path, job: str | None, before_us: int) -> Iterator[C
     for table in layout.existing_tables(directory, job):
         try:
             before = _size(table)
-            compact_table(table, before_us, before_us)
-            folder = str(table.relative_to(directory))
-            yield Compacted(layout.job_of(table), folder, before, _size(table))
+            damaged: set[Path] = set()
+            compact_table(table, before_us, before_us, damaged)
+            damaged.update(_unreadable(table))
+            folder, named = (
+                str(table.relative_to(directory)),
+                sorted(str(p.relative_to(table)) for p in damaged),
+            )
+            yield Compacted(layout.job_of(table), folder, before, _size(table), tuple(named))
         except (OSError, pa.ArrowException) as error:
             reason = getattr(error, "strerror", None) or error
             raise ElfError(f"{table}: not compacted: {reason}; nothing is lost, run it again") from error
@@ -54,21 +61,42 @@ def _size(table: Path) -> tuple[int, int]:
     return len(sizes), sum(sizes)
 
 
-def compact_table(table: Path, older_than: int, days_before: int | None = None) -> int:
+def _unreadable(table: Path) -> Iterator[Path]:
+    for folder in layout.day_folders(table):
+        for file in layout.all_files(folder):
+            try:
+                read_panes(file.path)
+            except FileNotFoundError:
+                pass
+            except DamagedError:
+                yield file.path
+
+
+def compact_table(
+    table: Path, older_than: int, days_before: int | None = None, damaged: set[Path] | None = None
+) -> int:
     """Compact the folders of a table, and let its log show all that the files hold: the hours that ended before `older_than`
-    (microseconds UTC), and the days that ended before `days_before`, else a day earlier. Returns the number of files removed."""
+    (microseconds UTC), and the days that ended before `days_before`, else a day earlier. Returns the number of files removed.
+    damaged: is told of files that cannot be read; their folders stay as they are."""
     if days_before is None:
         days_before = older_than - layout.DAY_US
     index = Index(table)
     folders = layout.day_folders(table)
     with suppress(delta.LogError):
         index.update(folders)
-    return sum(compact_folder(folder, older_than, days_before, index) for folder in folders)
+    removed = 0
+    for folder in folders:
+        try:
+            removed += compact_folder(folder, older_than, days_before, index)
+        except DamagedError as error:
+            if damaged is not None:
+                damaged.add(error.path)
+    return removed
 
 
 def compact_folder(folder: Path, older_than: int, days_before: int, index: Index) -> int:
     """Compact one folder. Returns the number of files removed. Does nothing while another process compacts the folder, nor if one
-    of its files cannot be read: that may hold the newest revision of a pane."""
+    of its files cannot be read: that may hold the newest revision of a pane. Raises DamagedError then."""
     try:
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except FileNotFoundError:  # it has expired
@@ -90,12 +118,9 @@ def _compact(folder: Path, files: list[layout.LakeFile], index: Index) -> int:
     small = [file for file in files if file.path.stat().st_size < SMALL_BYTES]
     if len(small) < 2:
         return 0
-    try:
-        best = highest([file.path for file in layout.files(folder)])
-        if len({file.is_empty for file in small}) == len(small) and _count(small) == len(best):
-            return 0  # one with groups and one without, and nothing in them is superseded
-    except pa.ArrowException:
-        return 0
+    best = highest([file.path for file in layout.files(folder)])
+    if len({file.is_empty for file in small}) == len(small) and _count(small) == len(best):
+        return 0  # one with groups and one without, and nothing in them is superseded
     written: set[Path] = set()
     for is_empty in (False, True):
         own = {file.path for file in small if file.is_empty is is_empty}

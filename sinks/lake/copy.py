@@ -18,12 +18,11 @@ from io import BufferedRandom, BufferedReader
 from pathlib import Path
 
 import msgspec
-import pyarrow as pa
 
 from elf.errors import ElfError, UsageError
 from elf.sinks.lake import delta, layout
 from elf.sinks.lake.expire import expire_table
-from elf.sinks.lake.files import make_folder, read_panes, sync_folder
+from elf.sinks.lake.files import DamagedError, make_folder, read_panes, sync_folder
 from elf.sinks.lake.index import Index
 
 BLOCK_BYTES = 1 << 20
@@ -111,7 +110,7 @@ def _is_whole(path: Path) -> bool:
         panes = read_panes(path)
     except FileNotFoundError:
         raise
-    except (pa.ArrowException, OSError, KeyError, TypeError, ValueError):
+    except (OSError, DamagedError):
         return False
     table, version = path.parents[2], layout.version_of(path.parent)
     return layout.file_digest(layout.job_of(table), version, panes) in path.name

@@ -10,7 +10,7 @@ import fcntl
 import json
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from elf.errors import ElfError
 from elf.sinks.lake import layout
 from elf.sinks.lake.cells.tables import (
     ROWS_PER_GROUP,
@@ -137,15 +138,38 @@ def _metadata(about: dict[str, Any], panes: Iterable[layout.Pane]) -> dict[str, 
     return {"elf": json.dumps(about | {"panes": listed}, separators=(",", ":"), sort_keys=True)}
 
 
+class DamagedError(ElfError):
+    """A file of the lake that was cut short or has other bytes than were written, or is none of ours. path: which."""
+
+    def __init__(self, path: Path, reason: object) -> None:
+        super().__init__(f"{path} is damaged: {' '.join(str(reason).split())[:300]}")
+        self.path = path
+
+
+@contextmanager
+def decoding(path: Path) -> Iterator[None]:
+    """Raises DamagedError where the bytes of the file cannot be decoded, OSError where the disk does not give them."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None:
+            raise  # Arrow's own have none
+        raise DamagedError(path, error) from error
+    except (pa.ArrowException, KeyError, TypeError, ValueError) as error:
+        raise DamagedError(path, error) from error
+
+
 def read_about(path: Path) -> dict[str, Any]:
-    """The metadata of a file: `about` and the list of panes. Reads its footer only."""
-    found: dict[str, Any] = json.loads(pq.read_metadata(path).metadata[b"elf"])
+    """The metadata of a file: `about` and the list of panes. Reads its footer only. Raises OSError, DamagedError."""
+    with decoding(path):
+        found: dict[str, Any] = json.loads(pq.read_metadata(path).metadata[b"elf"])
     return found
 
 
 def read_panes(path: Path) -> list[layout.Pane]:
-    """The panes in a file, by its metadata."""
-    return panes_of(pq.read_metadata(path))
+    """The panes in a file, by its metadata. Raises OSError, DamagedError."""
+    with decoding(path):
+        return panes_of(pq.read_metadata(path))
 
 
 def panes_of(metadata: Any) -> list[layout.Pane]:
@@ -165,7 +189,7 @@ def withdrawn_panes(folder: Path) -> Iterator[tuple[int, int, str, int]]:
         with suppress(OSError):  # a file system without locks
             fcntl.flock(fd, fcntl.LOCK_SH)
         for found in filter(lambda file: file.is_empty, layout.files(folder)):
-            with suppress(pa.ArrowException), pq.ParquetFile(found.path) as file:
+            with suppress(DamagedError), decoding(found.path), pq.ParquetFile(found.path) as file:
                 for group in range(file.num_row_groups):
                     table = file.read_row_group(group, columns=[*names, "_status"])
                     gone = table.filter(pc.equal(table.column("_status"), "withdrawn"))

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from elf.jobmaster.windows.result import Revision
 from elf.sinks.lake import delta, layout
 from elf.sinks.lake.cells.tables import PANE_COLUMNS
-from elf.sinks.lake.files import make_folder, read_about, read_panes, sync_folder
+from elf.sinks.lake.files import DamagedError, make_folder, read_about, read_panes, sync_folder
 from elf.sinks.lake.merge import merge
 
 CHECKPOINT_EVERY = 64
@@ -236,7 +236,7 @@ def _is_readable(path: Path) -> bool:
         read_about(path)["columns"]
     except FileNotFoundError:
         raise
-    except (pa.ArrowException, OSError, KeyError, TypeError, ValueError):
+    except (OSError, DamagedError, KeyError):
         return False
     return True
 

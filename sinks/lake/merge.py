@@ -11,13 +11,14 @@ import pyarrow.parquet as pq
 
 from elf.sinks.lake import layout
 from elf.sinks.lake.cells.tables import CODED, ROWS_PER_GROUP
-from elf.sinks.lake.files import read_about, write_file
+from elf.sinks.lake.files import decoding, read_about, write_file
 
 BYTES_PER_GROUP = 32 << 20
 
 
 def merge(folder: Path, kept: Mapping[layout.Pane, Path], is_empty: bool) -> list[Path]:
-    """Write these panes, each from its file in `folder`, into as few files as possible, nearly always one."""
+    """Write these panes, each from its file in `folder`, into as few files as possible, nearly always one. Raises
+    DamagedError."""
     written = []
     job, version = layout.job_of(folder.parent.parent), layout.version_of(folder)
     for name, part in layout.files_of(job, version, kept, is_empty):
@@ -48,7 +49,8 @@ def _rows(wanted: dict[Path, set[int]], texts: list[str]) -> Iterator[Any]:
         is_whole = named is not None and named.panes.keys() == starts
         with pq.ParquetFile(path, read_dictionary=texts) as file:
             for group in range(file.num_row_groups):
-                table = file.read_row_group(group, use_threads=False)
+                with decoding(path):
+                    table = file.read_row_group(group, use_threads=False)
                 yield table if is_whole else _of_panes(table, starts)
 
 

@@ -40,11 +40,16 @@ def serve(requests: Iterable[Request]) -> Iterator[Answer]:
 
                 if request.expire_before is not None:
                     yield Done(removed=_expire(Path(request.directory), request.expire_before))
+                damaged: set[Path] = set()
                 if request.levels:
-                    yield Done(removed=_coarsen(Path(request.directory), request.levels))
+                    yield Done(removed=_coarsen(Path(request.directory), request.levels, damaged))
                 for job in layout.jobs(request.directory):
                     for table in layout.tables(request.directory, job):
-                        yield Done(removed=compact_table(table, request.older_than, request.days_before))
+                        ages = request.older_than, request.days_before
+                        yield Done(removed=compact_table(table, *ages, damaged))
+                if damaged:
+                    names = ", ".join(map(str, sorted(damaged)))
+                    yield Failed(errno.EIO, f"damaged, so the days of these files are not compacted: {names}")
             elif isinstance(request, ReadFrame):
                 yield Withdrawn(request.folder, tuple(withdrawn_panes(Path(request.folder))))
     except OSError as error:
@@ -62,12 +67,15 @@ def _expire(directory: Path, before_us: int) -> int:
     )
 
 
-def _coarsen(directory: Path, levels: tuple[Level, ...]) -> int:
-    """Returns the number of files removed. Raises ElfError."""
+def _coarsen(directory: Path, levels: tuple[Level, ...], damaged: set[Path]) -> int:
+    """Returns the number of files removed. damaged: is told of files that cannot be read. Raises ElfError."""
     from elf.sinks.lake.trees.coarsen import coarsen_lake
 
-    found = coarsen_lake(directory, None, levels) if layout.jobs(directory) else ()
-    return sum(table.removed for table in found)
+    removed = 0
+    for table in coarsen_lake(directory, None, levels) if layout.jobs(directory) else ():
+        removed += table.removed
+        damaged.update(directory / table.folder / path for path in table.damaged)
+    return removed
 
 
 def _show(folders: set[Path]) -> None:

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from elf.errors import ElfError
 from elf.sinks.lake import delta, layout
-from elf.sinks.lake.files import panes_of
+from elf.sinks.lake.files import DamagedError, decoding, panes_of
 from elf.sinks.lake.index import TRIES_MAX, Index
 
 _START, _STATUS, _COVERED, _EXPECTED = "_pane_start", "_status", "_agents_reporting", "_agents_expected"
@@ -99,14 +99,14 @@ def _looked_at(folder: Path) -> _Day:
         if file.path in counted:
             newest = {start for start, revision in file.panes.items() if revision == ledger.get(start)}
         try:
-            with pq.ParquetFile(file.path) as content:
+            with decoding(file.path), pq.ParquetFile(file.path) as content:
                 day.rows += content.metadata.num_rows
                 starts = {pane.start for pane in panes_of(content.metadata)}
                 newest &= starts
                 day.incomplete |= newest.intersection(_incomplete(content))
                 if file.is_empty:
                     day.withdrawn |= newest.intersection(_withdrawn(content))
-        except pa.ArrowException:
+        except DamagedError:
             day.damaged += 1
         day.newest |= dict.fromkeys(newest, file)
         day.copies += len(starts)

@@ -64,11 +64,11 @@ def lake_compact(
     """Merge the small files of a lake into one for each day.
 
     Only the newest revisions are kept, so travel in time to the merged files ends. Agents do it for their lakes each hour.
-    With --coarsen windows of old days become longer ones, exactly and for good.
+    With --coarsen windows of old days become longer ones, exactly and for good. Exits with 1 if a file cannot be read.
     """
     from elf.agent.commands.lake.lake import compact_command
 
-    compact_command(lake, job, after, coarsen or ())
+    raise typer.Exit(compact_command(lake, job, after, coarsen or ()))
 
 
 @lake_app.command("copy")

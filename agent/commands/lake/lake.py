@@ -52,9 +52,9 @@ def show_command(lake: Path, job: str | None, output: str | None) -> None:
     write([Section("lake", "Lake", columns, rows)], form, sys.stdout.buffer, single=True)
 
 
-def compact_command(lake: Path, job: str | None, after: str, coarsen: Sequence[str] = ()) -> None:
+def compact_command(lake: Path, job: str | None, after: str, coarsen: Sequence[str] = ()) -> int:
     """Merge the files of the hours and days that ended so long ago, and print a line for each table; before it one for each table
-    whose windows became longer. Raises ElfError."""
+    whose windows became longer. Returns 0; 1 if a file could not be read. Raises ElfError."""
     age_us, now_us = duration("--after", after), time.time_ns() // 1000
     levels = [_level(text, now_us) for text in coarsen]
     _need_pyarrow("compact")
@@ -62,10 +62,14 @@ def compact_command(lake: Path, job: str | None, after: str, coarsen: Sequence[s
         do_without_numpy()
     from elf.sinks.lake.compact import compact_lake
 
+    damaged: set[tuple[str, str, str]] = set()
     if levels:
         from elf.sinks.lake.trees.coarsen import coarsen_lake
 
         for merged in coarsen_lake(lake, job, levels):
+            damaged.update((merged.job, merged.folder, path) for path in merged.damaged)
+            if not merged.days:
+                continue
             days = f"{merged.days:,} day{'s' if merged.days != 1 else ''}"
             print(
                 f"{merged.job}  {merged.folder}  {days}: {merged.before:,} windows  ->  {merged.after:,} windows"
@@ -75,6 +79,10 @@ def compact_command(lake: Path, job: str | None, after: str, coarsen: Sequence[s
         print(
             f"{table.job}  {table.folder}  {files:,} files, {size:,} bytes  ->  {files_left:,} files, {size_left:,} bytes"
         )
+        damaged.update((table.job, table.folder, path) for path in table.damaged)
+    for name, folder, path in sorted(damaged):
+        print(f"{name}  {folder}  {path} cannot be read: the files of its day stay as they are")
+    return 1 if damaged else 0
 
 
 def _level(text: str, now_us: int) -> Level:

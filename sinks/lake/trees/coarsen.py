@@ -24,7 +24,7 @@ from elf.errors import ElfError, PeerError
 from elf.sinks.lake import layout
 from elf.sinks.lake.cells.tables import file_schema, has_no_groups
 from elf.sinks.lake.compact import remove_merged
-from elf.sinks.lake.files import about, read_about, write_file
+from elf.sinks.lake.files import DamagedError, about, read_about, write_file
 from elf.sinks.lake.frames import Level
 from elf.sinks.lake.index import Index
 from elf.sinks.lake.stored import EPOCH_DAY
@@ -33,7 +33,8 @@ from elf.sinks.lake.trees.valid import valid_rows
 
 
 class Coarsened(msgspec.Struct, frozen=True):
-    """A table: days that have longer panes now, and their panes before and after. removed: files."""
+    """A table: days that have longer panes now, and their panes before and after. removed: files. damaged: files that cannot be
+    read, within the folder; their days stay as they are."""
 
     job: str
     folder: str
@@ -41,18 +42,25 @@ class Coarsened(msgspec.Struct, frozen=True):
     before: int = 0
     after: int = 0
     removed: int = 0
+    damaged: tuple[str, ...] = ()
 
 
 def coarsen_lake(directory: Path, job: str | None, levels: Sequence[Level]) -> Iterator[Coarsened]:
-    """Merge the panes of the days of a lake, or of a job, that are of such an age. Yields the tables in which there were any.
-    Raises UsageError if there is no lake or job, ElfError if a file cannot be read or written: the next time goes on."""
+    """Merge the panes of the days of a lake, or of a job, that are of such an age. Yields the tables in which there were
+    any, or damaged files. Raises UsageError if there is no lake or job, ElfError if a file cannot be read or written: the next
+    time goes on."""
     for table in layout.existing_tables(directory, job):
         name = layout.job_of(table)
         found = Coarsened(name, str(table.relative_to(directory)))
         index = Index(table)
         try:
             for folder in layout.day_folders(table):
-                counts = _coarsen_day(folder, levels_of(name, levels), index)
+                try:
+                    counts = _coarsen_day(folder, levels_of(name, levels), index)
+                except DamagedError as error:
+                    path = str(error.path.relative_to(table))
+                    found = msgspec.structs.replace(found, damaged=(*found.damaged, path))
+                    continue
                 if counts is not None:
                     before, after, removed = counts
                     found = Coarsened(
@@ -62,13 +70,14 @@ def coarsen_lake(directory: Path, job: str | None, levels: Sequence[Level]) -> I
                         found.before + before,
                         found.after + after,
                         found.removed + removed,
+                        found.damaged,
                     )
         except (OSError, pa.ArrowException) as error:
             reason = getattr(error, "strerror", None) or error
             raise ElfError(
                 f"{table}: not merged into longer windows: {reason}; nothing is lost, run it again"
             ) from error
-        if found.days:
+        if found.days or found.damaged:
             yield found
 
 
@@ -81,8 +90,8 @@ def levels_of(job: str, levels: Sequence[Level]) -> list[Level]:
 
 
 def _coarsen_day(folder: Path, levels: Sequence[Level], index: Index) -> tuple[int, int, int] | None:
-    """(panes before, panes after, files removed); None if the folder has no such panes, if another process works in it, or if one
-    of its files cannot be read: that may hold the newest revision of a pane."""
+    """(panes before, panes after, files removed); None if the folder has no such panes, if another process works in it, or
+    another version of elf made its panes. Raises DamagedError: that file may hold the newest revision of a pane."""
     until = _end_of(folder)
     ripe = [level.pane_us for level in levels if until is not None and until <= level.before]
     if not ripe or _fitting(folder, ripe) is None:
@@ -100,7 +109,7 @@ def _coarsen_day(folder: Path, levels: Sequence[Level], index: Index) -> tuple[i
         pane_us = _fitting(folder, ripe)
         try:
             return None if pane_us is None else _merge(folder, pane_us, index)
-        except (pa.ArrowException, PeerError, KeyError):
+        except (PeerError, KeyError):
             return None
     finally:
         os.close(fd)

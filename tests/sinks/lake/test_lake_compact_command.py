@@ -149,7 +149,10 @@ def test_days_younger_than_the_age_stay(tmp_path: Path, capsys: pytest.CaptureFi
     assert len(lake_states.groups(tmp_path)) == 5
 
 
-def test_a_folder_with_a_damaged_file_stays_as_it_is(tmp_path: Path) -> None:
+@pytest.mark.parametrize("coarsen", [(), ("1 hour after 1 day",)])
+def test_a_folder_with_a_damaged_file_stays_as_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], coarsen: tuple[str, ...]
+) -> None:
     put_random(tmp_path, 9)
     damaged = lake_states.files(tmp_path)[0]
     damaged.write_bytes(damaged.read_bytes()[:-9])
@@ -158,3 +161,11 @@ def test_a_folder_with_a_damaged_file_stays_as_it_is(tmp_path: Path) -> None:
     before = {file.path for file in layout.files(folder)}
     assert compact.compact_table(table, FOREVER) == 0
     assert before <= {file.path for file in layout.files(folder)}
+    assert compact_command(tmp_path, None, "0s", coarsen) == 1
+    assert before <= {file.path for file in layout.files(folder)}
+    path = damaged.relative_to(table)
+    about = f"traffic  traffic/{table.name}"
+    assert (
+        capsys.readouterr().out.splitlines()[-1]
+        == f"{about}  {path} cannot be read: the files of its day stay as they are"
+    )

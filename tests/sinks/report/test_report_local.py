@@ -52,5 +52,5 @@ def test_a_file_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
     sink.flush()
     [path] = lake_states.files(tmp_path)
     path.write_bytes(path.read_bytes()[:-9])
-    with pytest.raises(ElfError, match="the lake cannot be read: "):
+    with pytest.raises(ElfError, match="is damaged: "):
         report(str(tmp_path), every="1h", stdout=io.BytesIO())
