@@ -77,6 +77,7 @@ def run_command(arguments: Arguments) -> int:
             bar.clear()
             for sink in sinks:
                 sink.close()
+            _tell_left_out(opened)
     if not arguments.quiet:
         _conclude(summary, options, arguments.verbose)
         shown = [sink.rows for sink in sinks if isinstance(sink, _AfterBar)]
@@ -225,6 +226,15 @@ def _sinks(arguments: Arguments, *, is_live: bool) -> list[Sink]:
 
         sinks.append(ParquetSink(folder))
     return sinks
+
+
+def _tell_left_out(sinks: Sequence[Sink]) -> None:
+    if any(sink.wants_state for sink in sinks):
+        from elf.sinks.lake.parquet import ParquetSink
+
+        for sink in sinks:
+            if isinstance(sink, ParquetSink) and (text := sink.take_left_out()):
+                say(text)
 
 
 class _AfterBar:

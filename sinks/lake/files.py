@@ -76,11 +76,10 @@ def _write_folder(schema: Schema, folder: Path, panes: Panes) -> Iterator[Done]:
     make_folder(folder)
     layout.remove_abandoned(folder)
     known, least_us = layout.folder_ledger(folder), layout.longest_us(layout.all_files(folder))
-    fresh = [
-        frame
-        for frame in panes
-        if frame.end - frame.start >= least_us and frame.revision >= known.get(frame.start, frame.revision)
-    ]
+    fitting = [frame for frame in panes if frame.end - frame.start >= least_us]
+    if left_out := len(panes) - len(fitting):
+        yield Done(left_out=left_out)
+    fresh = [frame for frame in fitting if frame.revision >= known.get(frame.start, frame.revision)]
     by_pane = {layout.Pane(f.start, f.end, f.revision, f.digest): f for f in fresh}
     for is_empty in (False, True):
         kind = {pane for pane, frame in by_pane.items() if has_no_groups(panes[frame]) is is_empty}

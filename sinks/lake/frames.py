@@ -95,10 +95,12 @@ class ReadFrame(msgspec.Struct, frozen=True, tag=True):
 
 
 class Done(msgspec.Struct, frozen=True, tag=True):
-    """panes: these are durable. removed: the number of files that compaction has removed."""
+    """panes: these are durable. removed: the number of files that compaction has removed. left_out: the number of panes that are
+    not stored, since the windows of their days are longer by now."""
 
     panes: tuple[int, ...] = ()
     removed: int = 0
+    left_out: int = 0
 
 
 class Withdrawn(msgspec.Struct, frozen=True, tag=True):

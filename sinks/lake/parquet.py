@@ -9,7 +9,7 @@ import itertools
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -87,11 +87,11 @@ class WriterProcess:
                 pipe.close()
         self._process.wait()
 
-    def write(self, frames: Iterable[bytes], acknowledge: Callable[[Sequence[int]], None]) -> None:
-        """Send the frames; `acknowledge(numbers)` is called as panes become durable. Raises OSError after the last of them."""
+    def write(self, frames: Iterable[bytes], acknowledge: Callable[[Done], None]) -> None:
+        """Send the frames; `acknowledge` is called as panes become durable. Raises OSError after the last of them."""
         for answer in self._ask(frames):
             if isinstance(answer, Done):
-                acknowledge(answer.panes)
+                acknowledge(answer)
 
     def care_for(self, request: CompactFrame) -> int:
         """See the function `care_for`."""
@@ -106,7 +106,7 @@ class WriterProcess:
 
     def try_out(self) -> None:
         """Run the process with nothing to write. Raises OSError if it fails."""
-        self.write((), lambda numbers: None)
+        self.write((), lambda done: None)
 
     def _ask(self, frames: Iterable[Request | bytes]) -> Iterable[Done | Withdrawn]:
         assert self._process.stdin is not None
@@ -169,7 +169,7 @@ class ParquetSink:
             raise UsageError(f"cannot make the lake's folder {self.directory}: {error.strerror}") from error
         self._schemas: dict[tuple[str, str], tuple[int, bytes]] = {}
         self._pending: dict[tuple[int, int], FramedPane] = {}
-        self._next = 0
+        self._next = self._left_out = 0
 
     @property
     def pending_bytes(self) -> int:
@@ -216,6 +216,14 @@ class ParquetSink:
             self._schemas[key] = (number, msgspec.msgpack.encode(frame))
         return self._schemas[key][0]
 
+    def take_left_out(self) -> str:
+        """What to tell of panes that flushes left out since this was asked last; "" if there are none."""
+        number, self._left_out = self._left_out, 0
+        if not number:
+            return ""
+        what = "1 window is" if number == 1 else f"{number:,} windows are"
+        return f"{what} of days whose windows were merged into longer ones: left out of the lake {self.directory}"
+
     def pending_jobs(self) -> list[str]:
         """The jobs with pending panes."""
         used = {schema for schema, _ in self._pending}
@@ -237,8 +245,9 @@ class ParquetSink:
             return
         keys = {pane.number: key for key, pane in pending.items()}
 
-        def acknowledge(numbers: Sequence[int]) -> None:
-            for number in numbers:
+        def acknowledge(done: Done) -> None:
+            self._left_out += done.left_out
+            for number in done.panes:
                 del self._pending[keys[number]]
 
         used = {schema for schema, _ in pending}

@@ -373,6 +373,8 @@ class Storing:
             except OSError as error:
                 self._refuse(f"sink {name}: {cause(error)}")
                 return False
+            if left_out := lake.take_left_out():
+                self._host.notices(f"sink {name}: {left_out}")
         return True
 
     def _write(self) -> bool:

@@ -21,6 +21,7 @@ from elf.sinks.lake.index import Index
 from elf.sinks.lake.parquet import ParquetSink
 from elf.sinks.lake.show import show
 from elf.sinks.lake.trees.coarsen import coarsen_lake
+from elf.typer_cli import main
 from tests.sinks.lake.lake_states import DAY, HOUR, MINUTE, START, traffic_plan, traffic_state
 from tests.sinks.lake.test_lake_compact import FOREVER, put_random
 from tests.sinks.lake.test_lake_compact_command import crashes_at
@@ -215,6 +216,9 @@ def test_a_late_revision_of_a_merged_pane_is_not_stored(tmp_path: Path) -> None:
         sink.put_state(late)
         sink.flush()
         assert sink.pending_bytes == 0
+        told = "1 window is of days whose windows were merged into longer ones: left out of the lake"
+        assert sink.take_left_out() == f"{told} {tmp_path}"
+        assert sink.take_left_out() == ""
 
     coarsened(tmp_path, 5 * MINUTE)
     put()
@@ -233,6 +237,23 @@ def test_a_late_revision_of_a_merged_pane_is_not_stored(tmp_path: Path) -> None:
     assert shown.superseded == 1
     assert parquet.compact(tmp_path, FOREVER) == 1
     assert by_file_list(table) == by_duckdb(tmp_path, "traffic") == expected
+
+
+def test_a_run_into_a_day_of_longer_panes_says_what_it_leaves_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "log").write_text(lines(5, 600, 0.5))
+    lake, query = (
+        tmp_path / "lake",
+        "SELECT window, count(*) AS n FROM access GROUP BY window(time, '1 minute')",
+    )
+    for told in (
+        "",
+        f"elf: 5 windows are of days whose windows were merged into longer ones: left out of the lake {lake}",
+    ):
+        assert main(["run", query, str(tmp_path / "log"), "--sink", f"parquet:{lake}"]) == 0
+        assert told in capsys.readouterr().err.splitlines() or not told
+        coarsened(lake, 60 * MINUTE)
 
 
 def test_levels_follow_the_age_and_the_job(tmp_path: Path) -> None:
