@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from elf.errors import ElfError, UsageError
 from elf.jobmaster.plan.parameters import own_value
 from elf.jobmaster.plan.spark_sql import identifier
+from elf.jobmaster.values.sql_types import WINDOW_TYPE
 from elf.jobmaster.values.zones import DAY_US
 from elf.jobmaster.windows.result import COUNTERS, ColumnInfo
 from elf.sinks.console.cells import iso
@@ -34,6 +35,8 @@ TIMEZONE = "spark.sql.session.timeZone"
 
 _FURTHER = {"traffic_by_day": calendar.by_calendar, "traffic_by_hour": calendar.unusual_hours}
 """What follows from the rows of a report."""
+INCOMPLETE = "incomplete"
+"""The column that counts windows which lack an agent."""
 STORED = "lake"
 """The name of the list of stored jobs."""
 NAMES = (
@@ -141,13 +144,24 @@ class Run:
         """The result of each version of each job, in windows of `every`."""
         for stored in self.stored:
             if self._can_merge(stored):
-                self._lacking(stored)
-                columns, rows = self._results(stored)
+                columns, rows = self._marked(stored, *self._results(stored))
                 yield Section(stored.job, f"{stored.job} ({stored.version})", columns, rows)
 
     def _results(self, stored: Stored) -> Rows:
         groups = spark_read.group_by_job(self.panes(stored), stored, self.every)
         return rows_of(spark_read.results(groups, stored))
+
+    def _marked(
+        self, stored: Stored, columns: tuple[ColumnInfo, ...], rows: Iterable[tuple[Any, ...]]
+    ) -> Rows:
+        """With a column of how many of the panes in each longer window lack an agent, if some do."""
+        lacking = self._lacking(stored)
+        at = next((i for i, column in enumerate(columns) if column.type == WINDOW_TYPE), None)
+        if not lacking or at is None or self.every is None:
+            return columns, rows
+        counts = Counter(self.every.start_of(start) for start, _ in lacking)
+        marked = ((*row, counts[row[at][0]]) for row in rows)
+        return (*columns, ColumnInfo(INCOMPLETE, "bigint")), marked
 
     def of_jobs_alone(self, every: str) -> Iterator[Section]:
         """Like `of_jobs`, for a report of nothing else. Raises UsageError if all jobs are left out."""
@@ -209,7 +223,7 @@ class Run:
             ColumnInfo("from", "timestamp"),
             ColumnInfo("until", "timestamp"),
             *(ColumnInfo(f"lines_{name}", "bigint") for name in COUNTERS),
-            ColumnInfo("incomplete", "bigint"),
+            ColumnInfo(INCOMPLETE, "bigint"),
         )
         rows = [(s.job, s.version, *self._counters(s)) for s in self.stored if self._counters(s)[0]]
         if not rows and self.stored[0].bounds != NO_BOUNDS:
@@ -279,7 +293,7 @@ class Run:
         if lacking and each.every_us is None:
             note += " Some windows lack an agent's lines."
         elif lacking:
-            columns = (*columns, ColumnInfo("incomplete", "bigint"))
+            columns = (*columns, ColumnInfo(INCOMPLETE, "bigint"))
             rows = [(*row, lacking.get(row[0], 0)) for row in rows]
         if each.key is not None and each.every_us is None:
             columns, rows, note = self._with_change(each, versions, columns, list(rows), note)

@@ -70,6 +70,14 @@ def test_a_notice_says_when(spark: Any, lake: Path, how: dict[str, Any]) -> None
     assert notices(lake, **how) == SAID
 
 
+def test_longer_windows_say_how_many(spark: Any, lake: Path) -> None:
+    found = {(row["window"]["start"], row["path"]): row["incomplete"] for row in ask(spark, lake, every="1h")}
+    assert len(found) == 2 * 15 * 24
+    assert {key: count for key, count in found.items() if count} == {
+        (iso(START + at), path): count for at, count in ((5 * HOUR, 2), (3 * DAY, 1)) for path in ("/a", "/b")
+    }
+
+
 def test_a_time_without_such_windows_says_nothing(spark: Any, lake: Path) -> None:
     bounds = (START + 4 * DAY, None)
     assert notices(lake, every="1d", bounds=bounds) == ""
