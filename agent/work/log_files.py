@@ -14,6 +14,7 @@ from elf.agent.files.source import Source
 from elf.agent.work import source_bounds as bounds
 from elf.agent.work.feed import FUTURE_US
 from elf.agent.work.file_notes import FileNote, Notes, first_line, identity_of
+from elf.agent.work.held import Held
 from elf.agent.work.reading import LOST_STATE
 from elf.agent.work.rediscovery import Moved, Rediscovery, present_end
 from elf.agent.work.rescan import Rescan, holds, open_known
@@ -57,6 +58,7 @@ class LogFiles:
     ) -> None:
         self._line_max, self._block_bytes = line_max, block_bytes
         self._name, self._notice = name, notice
+        self.held = Held()
         self.notes = Notes(state_dir / f"source-{name}", notice)
         if self.notes.is_new and start == "end":
             self.notes.firsts = first_seen(patterns)
@@ -304,13 +306,20 @@ class LogFiles:
         return self.notes.of(generation)
 
     def front_of(self, note: FileNote) -> int | None:
-        """How far the source has read a file; None if it skipped the file without reading its length: an archive that existed
-        before the first start, or a file that is too old."""
+        """How far the source has read a file, but for lines that are held; None if it skipped the file without reading
+        its length: an archive that existed before the first start, or a file that is too old."""
+        held = self.held.front_of(note.generation)
+        if held is not None:
+            return held
         file = self.source.files().get(note.generation)
         if file is None or (note.length is not None and file.state.done):
             return note.length
         is_passed = note.over_us is not None or (note.begin < 0 and file.packed)
         return None if is_passed and file.state.done else file.state.offset
+
+    def behind(self) -> set[int]:
+        """Generations of the files with lines that no job has yet: not read, or held."""
+        return self.source.unread() | self.held.files
 
     def is_done(self, note: FileNote) -> bool:
         """Whether the source has read it to its end."""

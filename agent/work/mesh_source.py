@@ -3,18 +3,18 @@
 **Goal.** The sum of all accepted cuts equals one pass over all lines: rows are bit-identical wherever cuts fall, whatever happens
 to the files, across restarts, and however often lines are read again.
 
-**How.** One `Source` follows the files and reads each byte once; how far it has read is the *front*. A block is parsed once, and
-every job with its place at the block's start gets it, as a rule all jobs. A job gathers rows until its next `Read` cuts them. A
-job behind the front (it reads again what was not committed, or started later) gets the lines in between from a `Rescan`, which
-never reads past the front, where the job joins the others. A `Read` that does not resume where the last cut ended starts a new
-reading at its own positions, and the gathered rows are dropped. So the position of the front affects cost only, not results.
+**How.** One `Source` follows the files and reads each byte once, so far up to the *front*. A block is parsed once (small
+ones wait while no job is due: `held.py`), and every job with its place at the block's start gets it, as a rule all jobs. A job
+gathers rows until its next `Read` cuts them. A job behind the front (it reads again what was not committed, or started later)
+gets the lines in between from a `Rescan`, which never reads past the front, where the job joins the others. A `Read` that does
+not resume where the last cut ended starts a new reading at its own positions, and the gathered rows are dropped. So the position
+of the front affects cost only, not results.
 
 **Order.** Lines that a job must read again come before new ones; rotated files before live ones.
 
 **What no reader can repair.** See `agent/files/source.py`. If a position is no longer in any file, its file is closed with a gap.
 
-No clock: `clock_us` is the agent's wall clock, `now_s` any clock that does not go back. One read at a time, in any thread: the
-kernels release the GIL.
+No clock: `clock_us` is the wall clock, `now_s` any clock that does not go back. One read at a time, in any thread.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from elf.agent.files.source import GRACE_S
 from elf.agent.formats.batch import Batch, Reject
 from elf.agent.formats.choice import FormatChoice
 from elf.agent.formats.fields import Format
-from elf.agent.formats.own_keys import asked_types, plain_name
+from elf.agent.formats.own_keys import asked_types
 from elf.agent.work import source_bounds as bounds
 from elf.agent.work.counters import Counters
 from elf.agent.work.feed import ParseState, Totals
@@ -45,6 +45,7 @@ from elf.agent.work.job_rows import Before
 from elf.agent.work.line_parsing import Parsing, advance
 from elf.agent.work.log_files import SAVE_S, LogFiles
 from elf.agent.work.losses import Losses
+from elf.agent.work.misfits import Misfits
 from elf.agent.work.parse_health import ParseHealth
 from elf.agent.work.reading import LOST_STATE, Place, Reading
 from elf.agent.work.rescan import EndsBefore, Rescan
@@ -128,17 +129,17 @@ class MeshSource:
         self._parsing = Parsing(timezone, agent, line_max, min(strings_max, cap // bounds.STRINGS_DIVISOR))
         self._readings: dict[tuple[JobId, int], Reading] = {}
         self._types: dict[str, SqlType] = {}
-        self._conflicting: set[str] = set()
+        self._misfits = Misfits(name, self._pending_notices.append)
         self._front: dict[int, ParseState] = {}
         self._rescans: dict[tuple[int, int], Rescan] = {}  # by file and offset, the latest used last
         self._losses = Losses(name, self._files, grace_s, self._pending_notices.append)
         self._ends = FileEnds(self._files, self._losses, self.counters)
-        self.problems: tuple[str, ...] = ()
-        """Recent losses, for `elf mesh status`."""
+        self.problems: tuple[str, ...] = ()  # recent losses, for `elf mesh status`
         self._time_max = self._files.notes.time_max
         self._parse_health = ParseHealth()
         self._reject: Reject | None = None
         self._lost_bytes, self._lost_us, self._spent, self._lock = 0, 0, Spent(), Lock()
+        self._held, self._may_hold = self._files.held, False
 
     def read(self, read: Read, schedule: Schedule, clock_us: Micros, now_s: float) -> Cut:
         """Answer a `Read`, due or not. Takes at most some tens of milliseconds; may be called in a thread, one call at a time.
@@ -157,10 +158,12 @@ class MeshSource:
             self._parse_health.begin(now_s)
             self._note_lost_state()
             reading = self._resume(read, schedule)
+            is_awaited = any(each.at_line for each in self._readings.values())
+            self._may_hold = clock_us < read.due_us and not (read.lane or is_awaited)
             at_end = self._fill(reading, is_asked=not read.due_us)
             cut = self._cut(read, reading, at_end) if self._is_due(read, reading, at_end) else None
             if self._files.is_dirty or now_s - self._files.save_s >= SAVE_S:
-                self._files.save(self._time_max)
+                self._save()
             self._publish()
             self._spent.charge((read.job,))
             return cut
@@ -174,7 +177,7 @@ class MeshSource:
         self._pending_notices.clear()
         self._source.notices.clear()
         held = self._parsing.nbytes + sum(reading.rows.nbytes for reading in self._readings.values())
-        self.nbytes = held + self._block_bytes + len(self._rescans) * (self._line_max + 1)
+        self.nbytes = held + self._held.nbytes + self._block_bytes + len(self._rescans) * (self._line_max + 1)
         self.lag_bytes, self.problems = self._source.lag_bytes(), self._losses.problems
         self.inodes, self.poll_s = self._source.inodes(), self._source.poll_s
         self.gone_us = self._files.gone_us()
@@ -191,10 +194,15 @@ class MeshSource:
         with self._lock:
             self._note_lost_state()
             if self._files.is_dirty:
-                self._files.save(self._time_max)
+                self._save()
 
     def _note_lost_state(self) -> None:
         self._files.note_lost(self._lost_us)
+
+    def _save(self) -> None:
+        """The notes tell up to which times all is that was read, so lines that are held are parsed first."""
+        self._pass_on_held()
+        self._files.save(self._time_max)
 
     def account(self) -> None:
         """Report the memory held to the budget, in the budget's thread. Raises OSError."""
@@ -216,7 +224,7 @@ class MeshSource:
         with self._lock:
             self._note_lost_state()
             if self._files.scan_s is not None or self._files.is_dirty:
-                self._files.save(self._time_max)
+                self._save()
             for scan in self._rescans.values():
                 scan.close()
             self._rescans.clear()
@@ -234,7 +242,7 @@ class MeshSource:
             self._files.find_again(read.positions, read.ends, is_lost=is_lost)
             reading = self._readings[key] = Reading(read, schedule, self._worker, counts_all)
             self._ask_columns()
-        reading.read_s = self._files.now_s
+        reading.read_s, reading.at_line = self._files.now_s, read.at_line
         self._readings = {
             key: each for key, each in self._readings.items() if self._files.now_s - each.read_s < ABSENT_S
         }
@@ -293,7 +301,7 @@ class MeshSource:
             else:
                 block = self._read_front()
                 if block is None:
-                    return not self._source.unread()
+                    return not self._files.behind()
             left -= max(block.end - block.start, 1)
             if reading.error is not None:
                 raise reading.error
@@ -320,14 +328,24 @@ class MeshSource:
         return any(place.stop is not None and place.offset < place.stop for place in reading.open_places())
 
     def _read_front(self) -> Block | None:
-        """Read the next block at the front, for every job whose place is there."""
-        block = self._source.read(self._files.now_s)
-        if block is None:
-            return None
+        """Read the next block at the front, for every job whose place is there; small ones when they are many."""
+        now_s = self._files.now_s
+        while (block := self._source.read(now_s)) is not None:
+            self.counters.front_bytes += block.end - block.start
+            may_hold = self._may_hold and block.file.generation in self._front
+            if not (may_hold and self._held.add(block, now_s)):
+                self._pass_on_held()
+                return self._pass_on(block)
+        return None if self._may_hold and not self._held.is_over(now_s) else self._pass_on_held()
+
+    def _pass_on_held(self) -> Block | None:
+        return None if (block := self._held.take()) is None else self._pass_on(block)
+
+    def _pass_on(self, block: Block) -> Block:
         generation = block.file.generation
-        file = self._source.files()[generation]
         note = self._files.note_of(block)
         if block.last:
+            file = self._source.files()[generation]
             note.length = block.end
             has_copy = not file.packed and self._files.on_disk(note) is not None
             is_cut_off = generation in self._source.cut_off and not has_copy
@@ -343,7 +361,7 @@ class MeshSource:
             note.begin, self._files.is_dirty = block.start, True
         state = self._front.get(generation)
         if state is None:
-            state = self._front[generation] = self._state_before(file, block)
+            state = self._front[generation] = self._state_before(self._source.files()[generation], block)
         batch = self._distribute(block, state, self._live_at(note, block))
         if block.last:
             del self._front[generation]
@@ -455,36 +473,13 @@ class MeshSource:
         before, format = Before(state.last_time, state.unread), self.formats.of(block)
         batch = self._parsing.parse(block, format, state, self._files.clock_us, self._settle)
         self.counters.scans += 1
-        self._report_type_conflicts(batch)
-        self._report_lost(batch)
+        self._misfits.look(batch, self._types)
         self._spent.charge([reading.job for reading, _ in takers])
         for reading, place in takers:
             self._isolate(reading, reading.take, place, block, batch, before)
             self._spent.charge((reading.job,))
         advance(state, batch, block.too_long)
         return batch
-
-    def _report_type_conflicts(self, batch: Batch) -> None:
-        """Report columns whose type here differs from the one a job was compiled with: the job gets NULL (`feed.complete`)."""
-        for asked, type in self._types.items():
-            name = plain_name(asked)
-            vector = batch.columns.get(asked, batch.columns.get(name))
-            if vector is not None and vector.type != type and name not in self._conflicting:
-                self._conflicting.add(name)
-                self._pending_notices.append(
-                    f"{self.name}: column {name} is {vector.type} here, and a job expects {type}: the job reads it as NULL from "
-                    "this log; give all agents a format in which the column has one type"
-                )
-
-    def _report_lost(self, batch: Batch) -> None:
-        """Report the first value of each column that does not convert to the type that jobs expect."""
-        for sample in batch.lost_samples:
-            if sample.column not in self._conflicting:
-                self._conflicting.add(sample.column)
-                self._pending_notices.append(
-                    f"{self.name}: {sample.column} is a {sample.type} for the jobs, and lines have other values"
-                    f" ({sample.value!r}): these are NULL"
-                )
 
     def _isolate(self, reading: Reading, do: Callable[..., None], *about: Any) -> None:
         """Call `do`. If it raises, the reading may hold half a block: its next `Read` starts again. Others are not affected."""
@@ -495,7 +490,6 @@ class MeshSource:
             self._readings = {key: each for key, each in self._readings.items() if each is not reading}
 
     def _count(self, batch: Batch, block: Block) -> None:
-        self.counters.front_bytes += block.end - block.start
         self._totals.count(batch, block)
         self._path = block.path
         if batch.samples:
@@ -523,8 +517,10 @@ class MeshSource:
 
     def _is_due(self, read: Read, reading: Reading, at_end: bool) -> bool:
         """Whether to cut: the watermark has reached `due_us`, a line was awaited, or jobs would soon have to drop rows."""
-        if not (read.due_us and at_end) or self._is_full(reading):
+        if self._is_full(reading) or not read.due_us:
             return True
+        if not at_end:
+            return not self._held
         has_come = read.at_line and has_lines(reading.spans)
         return has_come or self._watermark(reading, at_end, True) >= read.due_us
 
@@ -586,7 +582,7 @@ class MeshSource:
         so a cut promises them separately.
         """
         latest = self._time_max if caught_up else reading.latest_us
-        unread = () if at_end else self._source.unread()
+        unread = () if at_end else self._files.behind()
         for generation, place in reading.places.items():
             if not place.over and (generation in unread or place.offset != self._files.front_of(place.note)):
                 latest = min(latest or 0, place.last_us or 0)

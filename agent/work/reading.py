@@ -62,7 +62,7 @@ class Reading:
         # Periods with whole panes of which no line was parsed.
         self._unparsed: list[Period] = []
         self._new_unparsed: Period | None = None
-        self.read_s = 0.0
+        self.read_s, self.at_line = 0.0, False
         self.error: Exception | None = None
         """The failure after which the rows are invalid."""
         self.worker, self.counts_all = worker, counts_all

@@ -8,7 +8,7 @@ import os
 import random
 import shutil
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
@@ -22,6 +22,7 @@ from elf.cbt._strings import Strings
 from elf.cbt.budget import Budget
 from elf.cbt.rows import KeyColumn, Rows
 from elf.jobmaster.compile.query import compile as compile_query
+from elf.jobmaster.log.schedule import AFTER_ALL
 from elf.jobmaster.plan import codec as plans
 from elf.jobmaster.plan.plan import Plan
 from elf.srt.messages.effects import Read
@@ -60,6 +61,8 @@ class Server:
         self.now_s = START_S
         self._half, self._half_at = b"", 0
         self._archives = 0
+        self.readers: list[Callable[[], object]] = []
+        """Called before the logs change."""
         self.log.touch()
 
     def _line(self) -> bytes:
@@ -74,6 +77,7 @@ class Server:
 
     def write(self, count: int) -> None:
         """Some lines; now and then only half of the last one, whose rest comes with the next."""
+        self._let_read()
         data = b""
         for _ in range(count):
             self.now_s += self._rng.random() < 0.3
@@ -88,6 +92,10 @@ class Server:
         with self.log.open("ab") as log:
             log.write(data)
 
+    def _let_read(self) -> None:
+        for read in self.readers:
+            read()
+
     def finish_line(self) -> None:
         if self._half:
             with self.log.open("ab") as log:
@@ -97,6 +105,7 @@ class Server:
 
     def rotate(self, *, copy: bool = False) -> None:
         """By a new name, or (`copy`) by a copy."""
+        self._let_read()
         self.finish_line()
         if not self.files[-1]:
             return
@@ -116,6 +125,7 @@ class Server:
 
     def compress(self) -> None:
         """The oldest archive that is not compressed yet."""
+        self._let_read()
         for number in range(self._archives, 0, -1):
             plain = self.log.with_name(f"access.log.{number}")
             if plain.exists():
@@ -142,7 +152,7 @@ class Log:
     ) -> None:
         self.server, self.state, self.memory, self.options = server, state, memory, options
         self.pattern = str(server.log.with_name(pattern))
-        self.now_s = 1000.0
+        self.now_s, self.has_beats = 1000.0, False
         self.source = self._open()
         self.made.append(self)
 
@@ -169,6 +179,9 @@ class Log:
             (self.state / "source-access").unlink(missing_ok=True)
         self.source = self._open()
 
+    def beat(self, read: Read, schedule: Schedule) -> Cut | None:
+        return self.source.read_if_due(read, schedule, (self.server.now_s + 3) * SECOND, self.now_s)
+
     def read(self, read: Read, schedule: Schedule) -> Cut:
         return self.source.read(read, schedule, (self.server.now_s + 3) * SECOND, self.now_s)
 
@@ -185,6 +198,18 @@ class Job:
         self.pending: list[Cut] = []
         self.request = 0
         self.watermark = 0
+        self._beats = random.Random(len(log.server.readers))
+        log.server.readers.append(self._beat)
+
+    def _beat(self) -> None:
+        """Now and then, let the source read on with a `Read` that is not due: lines may then wait to be parsed."""
+        if self.log.has_beats and self._beats.random() < 0.5:
+            positions = {slot: at for slot, at in self.at.items() if not slot[2]}
+            read = Read(self.id, self.request + 1, 1, positions, self.since_us, due_us=AFTER_ALL)
+            cut = self.log.beat(read, self.schedule)
+            if cut is not None:
+                self.request += 1
+                self._take(cut)
 
     def read(self) -> Cut:
         self.request += 1

@@ -96,6 +96,84 @@ def test_three_jobs_cost_one_scan(server: Server, log: Log) -> None:
         check_exact(job, server.files)
 
 
+def waiting(job: Job, due_us: int = AFTER_ALL) -> Read:
+    return Read(job.id, job.request + 1, 1, dict(job.at), 0, due_us=due_us)
+
+
+def test_few_lines_wait_while_no_job_is_due_and_are_not_lost_with_their_file(
+    server: Server, log: Log
+) -> None:
+    server.rejects = 0.0
+    jobs = [Job(log, ONE, name=name) for name in (b"a", b"b", b"c")]
+    server.write(5)
+    for job in jobs:
+        job.read()
+    scans = log.source.counters.scans
+    for _ in range(4):
+        server.write(5)
+        for job in jobs:
+            assert log.beat(waiting(job), ONE) is None
+        log.now_s += 0.2
+    assert log.source.counters.scans == scans
+    server.finish_line()
+    assert log.beat(waiting(jobs[0]), ONE) is None
+    os.truncate(server.log, 0)  # without a copy
+    server.files.append([])
+    server.write(1)
+    server.finish_line()
+    for job in jobs:
+        job.read()
+    for job in jobs:
+        job.settle()
+        assert not job.gaps
+        check_exact(job, server.files)
+
+
+def test_lines_wait_for_a_second_or_until_a_job_is_due_or_awaits_one(server: Server, log: Log) -> None:
+    job, other = Job(log, ONE, name=b"a"), Job(log, ONE, name=b"b")
+
+    def more() -> int:
+        server.write(3)
+        server.finish_line()
+        return log.source.counters.scans
+
+    more()
+    job.read()
+    other.read()
+    scans = more()
+    for _ in range(6):
+        assert log.beat(waiting(job), ONE) is None
+        log.now_s += 0.2
+    assert log.source.counters.scans == scans + 1
+    scans = more()
+    assert log.beat(waiting(job), ONE) is None
+    assert log.source.counters.scans == scans
+    assert (
+        log.beat(waiting(other, due_us=(server.now_s + 3) * SECOND), ONE) is None
+    )  # due; its watermark is behind
+    assert log.source.counters.scans == scans + 1
+    awaiting = Read(other.id, other.request + 1, 1, dict(other.at), 0, due_us=AFTER_ALL, at_line=True)
+    assert log.beat(awaiting, ONE) is not None  # the line that was held before
+    scans = more()
+    assert log.beat(waiting(job), ONE) is None  # the other awaits a line
+    assert log.source.counters.scans == scans + 1
+
+
+def test_held_lines_count_as_not_read_yet(server: Server, log: Log) -> None:
+    server.rejects = 0.0
+    job = Job(log, ONE)
+    server.write(2)
+    server.finish_line()
+    job.read()
+    assert log.source._held.files == set()
+    server.write(2)
+    server.finish_line()
+    assert log.beat(waiting(job), ONE) is None
+    held = log.source._held.files
+    assert held == log.source._files.behind()
+    assert len(held) == 1
+
+
 def test_a_lost_disk_changes_no_identity(server: Server, log: Log) -> None:
     server.rejects = 0.0
     job = Job(log, ONE)
@@ -458,12 +536,19 @@ def test_random_histories_with_lost_disks_are_exact(seed: int, tmp_path: Path) -
     history(seed, tmp_path, rejects=0.0, wipe=0.4)
 
 
-def history(seed: int, tmp_path: Path, rejects: float, wipe: float = 0.0) -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [*range(24), 1007])  # 1007: saved while lines were held
+def test_random_histories_are_exact_while_lines_are_held(seed: int, tmp_path: Path) -> None:
+    history(seed, tmp_path, rejects=0.1 * (seed % 2), wipe=0.0 if seed % 2 else 0.2, has_beats=True)
+
+
+def history(seed: int, tmp_path: Path, rejects: float, wipe: float = 0.0, *, has_beats: bool = False) -> None:
     (tmp_path / "log").mkdir()
     (tmp_path / "state").mkdir()
     rng = random.Random(seed)
     server = Server(tmp_path / "log", rng, rejects=rejects)
     log = Log(server, tmp_path / "state", block_bytes=2048, cut_bytes=rng.choice([1, 3000, 1 << 20]))
+    log.has_beats = has_beats
     other = plan_of("WHERE bytes > 5000")
     two = (*ONE, line_of(other, 2, (START_S + 60) * SECOND))
     jobs = [
@@ -473,7 +558,7 @@ def history(seed: int, tmp_path: Path, rejects: float, wipe: float = 0.0) -> Non
     ]
     for _ in range(60):
         mishap(rng, server, log, jobs, wipe)
-        if rng.random() < 0.7:
+        if rng.random() < (0.2 if has_beats else 0.7):
             rng.choice(jobs).read()
         log.now_s += rng.choice([0.0, 0.05, 0.3])
     server.finish_line()
