@@ -46,11 +46,11 @@ th,td{padding:4px 14px 4px 0;text-align:left;border-bottom:1px solid var(--rule)
 td:not(.r){overflow-wrap:break-word;min-width:7ch}th,.r,.t{white-space:nowrap}
 th{color:var(--soft);font-weight:600}.r{text-align:right}.note{color:var(--soft);font-size:13px;margin:8px 0 0}
 @media(max-width:640px){main{padding:20px 12px 40px}h1{font-size:22px}section{padding:14px}.card b{font-size:17px}
-svg{min-width:660px}svg text,svg .label,svg .value{font-size:16px}.drawing{overflow-x:auto}}
+svg{min-width:660px}svg text,svg .label,svg .value{font-size:16px}.drawing{overflow-x:auto;padding-left:22px}}
 @media print{:root{color-scheme:light;--bg:#fff;--card:#fff;--ink:#000;--soft:#444;--rule:#ccc;--main:#2f6fde;
 --c1:#98a2b3;--c2:#2a9d74;--c3:#4b8ff0;--c4:#e5a50a;--c5:#d6453d;--other:#9a6fd0}
 *{print-color-adjust:exact;-webkit-print-color-adjust:exact}main{max-width:none;padding:0}
-section,.card,tr{break-inside:avoid}h2{break-after:avoid}.scroll,.drawing{overflow:visible}svg{min-width:0}
+section,.card,tr{break-inside:avoid}h2{break-after:avoid}.scroll,.drawing{overflow:visible}.drawing{padding:0}svg{min-width:0}
 table{font-size:11px;width:100%}th,.r{white-space:normal}td{overflow-wrap:anywhere}summary{display:none}}
 """
 
