@@ -286,6 +286,8 @@ def test_a_job_outside_its_operators_rights_is_logged_with_what_to_do_and_audits
             made = audit_item(directory, node, Audited("stop", "db", 1, "v", "taken", "", "ann"), NOW_S)
             return replace(made, name=node + bytes([slot]))
 
+        # Rule Roster*: a new job is looked at only if its sender knows the same agents.
+        await until(lambda: len(list(directory.items("agent"))) == 2)
         send(sign_item(eve, JobSpec("db", 1, "access", (Version("d", b"plan", "SELECT 1"),)).item(), NOW_S))
         await until(lambda: two.a.figure("elf_items_refused_total", reason="jobs") == 1)
         (line,) = two.a.lines("their signatures are not valid")
