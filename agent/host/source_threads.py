@@ -1,9 +1,10 @@
 """An agent's sources: each is read in a thread of its own at the node's requests, within the limit on processor time.
 
 A `Read` that is not due yet waits here. At each beat, new lines are read for all jobs, and those that are due are answered; so
-files are read and folders scanned as often as if somebody watched, and only cuts are rare; few lines are parsed once a second
-(`elf.agent.work.held`). While no log changes there is no beat for `REST_S`, or until a quiet log reaches the time of the next
-cut. One that awaits a line is answered when a log has changed. Where the kernel does not notify, every beat is kept.
+files are read and folders scanned as often as if somebody watched, and only cuts are rare. Where lines are few, they are
+parsed once a second (`elf.agent.work.held`). While no log changes there is no beat for `REST_S`, or until a quiet log reaches
+the time of the next cut. One that awaits a line is answered when a log has changed. Where the kernel does not notify, every
+beat is kept.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
 """Small blocks at the front of a source that are read, and not parsed yet.
 
-A log with little traffic has a few lines at each read; to parse them, and to give them to each job, takes as long as many lines
-do. So while no job awaits a line, and none is due, they wait until they are many, or for `HOLD_S`. Their bytes are read, so a log
-that is emptied meanwhile loses none of them. For the jobs the front is where these blocks begin.
+A log with little traffic has a few lines at each read. Parsing them, and giving them to each job, costs nearly as much as it does
+for many lines. So while no job awaits a line, and none is due, they wait until they are many, or for `HOLD_S`. Their bytes are
+read, so a log that is emptied meanwhile loses none of them. For the jobs the front is where these blocks begin.
+
+Only one file has such lines at a time: in a source with several live files they hardly wait.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from msgspec.structs import replace
 from elf.agent.files.blocks import Block
 
 HOLD_S = 1.0
+"""How long lines wait at most, until the next beat after that."""
 HOLD_BYTES = 64 << 10
 
 

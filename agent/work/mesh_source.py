@@ -3,7 +3,7 @@
 **Goal.** The sum of all accepted cuts equals one pass over all lines: rows are bit-identical wherever cuts fall, whatever happens
 to the files, across restarts, and however often lines are read again.
 
-**How.** One `Source` follows the files and reads each byte once, so far up to the *front*. A block is parsed once (small
+**How.** One `Source` follows the files and reads each byte once; it has read up to the *front*. A block is parsed once (small
 ones wait while no job is due: `held.py`), and every job with its place at the block's start gets it, as a rule all jobs. A job
 gathers rows until its next `Read` cuts them. A job behind the front (it reads again what was not committed, or started later)
 gets the lines in between from a `Rescan`, which never reads past the front, where the job joins the others. A `Read` that does
@@ -200,7 +200,7 @@ class MeshSource:
         self._files.note_lost(self._lost_us)
 
     def _save(self) -> None:
-        """The notes tell up to which times all is that was read, so lines that are held are parsed first."""
+        """Save the notes. They hold the latest time of all lines that were read, so the held ones are parsed first."""
         self._pass_on_held()
         self._files.save(self._time_max)
 

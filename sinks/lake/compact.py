@@ -41,11 +41,9 @@ def compact_lake(directory: Path, job: str | None, before_us: int) -> Iterator[C
             damaged: set[Path] = set()
             compact_table(table, before_us, before_us, damaged)
             damaged.update(_unreadable(table))
-            folder, named = (
-                str(table.relative_to(directory)),
-                sorted(str(p.relative_to(table)) for p in damaged),
-            )
-            yield Compacted(layout.job_of(table), folder, before, _size(table), tuple(named))
+            folder = str(table.relative_to(directory))
+            names = tuple(sorted(str(path.relative_to(table)) for path in damaged))
+            yield Compacted(layout.job_of(table), folder, before, _size(table), names)
         except (OSError, pa.ArrowException) as error:
             reason = getattr(error, "strerror", None) or error
             raise ElfError(f"{table}: not compacted: {reason}; nothing is lost, run it again") from error
@@ -65,9 +63,8 @@ def _unreadable(table: Path) -> Iterator[Path]:
     for folder in layout.day_folders(table):
         for file in layout.all_files(folder):
             try:
-                read_panes(file.path)
-            except FileNotFoundError:
-                pass
+                with suppress(FileNotFoundError):
+                    read_panes(file.path)
             except DamagedError:
                 yield file.path
 

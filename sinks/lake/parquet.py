@@ -221,8 +221,8 @@ class ParquetSink:
         number, self._left_out = self._left_out, 0
         if not number:
             return ""
-        what = "1 window is" if number == 1 else f"{number:,} windows are"
-        return f"{what} of days whose windows were merged into longer ones: left out of the lake {self.directory}"
+        what = "1 window was" if number == 1 else f"{number:,} windows were"
+        return f"{what} left out of the lake {self.directory}: the windows there are longer, since old days were merged"
 
     def pending_jobs(self) -> list[str]:
         """The jobs with pending panes."""
