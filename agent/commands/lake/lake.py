@@ -82,6 +82,10 @@ def compact_command(lake: Path, job: str | None, after: str, coarsen: Sequence[s
         damaged.update((table.job, table.folder, path) for path in table.damaged)
     for name, folder, path in sorted(damaged):
         print(f"{name}  {folder}  {path} cannot be read: the files of its day stay as they are")
+    if damaged:
+        print(
+            "put copies of these files back, or move them out of the lake, without their windows, and run it again"
+        )
     return 1 if damaged else 0
 
 

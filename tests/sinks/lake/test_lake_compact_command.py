@@ -166,6 +166,6 @@ def test_a_folder_with_a_damaged_file_stays_as_it_is(
     path = damaged.relative_to(table)
     about = f"traffic  traffic/{table.name}"
     assert (
-        capsys.readouterr().out.splitlines()[-1]
+        capsys.readouterr().out.splitlines()[-2]
         == f"{about}  {path} cannot be read: the files of its day stay as they are"
     )
