@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from elf.jobmaster.delivery.outbox import Target
+from elf.jobmaster.delivery.sink_queue import Target
 from elf.jobmaster.directory.directory import Directory
 from elf.jobmaster.directory.job_spec import AgentAdvert, JobSpec, decode_agent
 from elf.jobmaster.master.master import Master

@@ -4,8 +4,8 @@ Each sink has an entry of its own, also among several at one node: its ledger, i
 sink that takes nothing delays no other (rule Alone*), and costs at most what the bounds below say.
 
 The outbox first requests a sink's ledger (which raises the sink's fence), and sends windows only when the sink has reported it.
-Of each window only the highest revision waits. At most `IN_FLIGHT_MAX` windows of a sink are repeated at a time, oldest first, so
-that a sink that comes back after a long absence is not flooded.
+Of each window only the highest revision waits. The oldest are in flight: few of a sink that does not answer, so that one that
+comes back after a long absence is not flooded, and many of one that does (`sink_queue`).
 
 A window larger than a frame is sent in parts (`chunks`): one such window of a sink at a time, with a few parts in flight that the
 sink has not acknowledged. A sink that has lost its parts answers with another `begun`, and receives all of them again. It
@@ -43,20 +43,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
-from itertools import islice
 from typing import Final, Literal, NamedTuple
 
-import msgspec
 from msgspec.structs import replace
 
 from elf.jobmaster.delivery.chunks import ChunkedWindow, put_bytes, whole
-from elf.jobmaster.delivery.known import Held, Known
+from elf.jobmaster.delivery.known import Held
 from elf.jobmaster.delivery.ledger import UNKNOWN_ROWS
+from elf.jobmaster.delivery.sink_queue import (
+    Backlog,
+    Revision,
+    Sending,
+    SinkQueue,
+    Target,
+    Waiting,
+    WindowKey,
+    backlog_of,
+)
 from elf.jobmaster.directory.settings import Settings
 from elf.jobmaster.log.schedule import AFTER_ALL
 from elf.srt.messages.effects import Effect, Notice, Send
 from elf.srt.messages.ids import JobId, NodeId, short
-from elf.srt.messages.messages import Ballot, Maker, Micros
+from elf.srt.messages.messages import Ballot, Micros
 from elf.srt.messages.parameters import Parameters
 from elf.srt.messages.results import (
     NO_ROWS,
@@ -69,40 +77,14 @@ from elf.srt.messages.results import (
     PutReply,
 )
 
-IN_FLIGHT_MAX = 16
-"""Windows sent to one sink and not acknowledged: 8 MiB at most, a frame each; usually all of a second's windows."""
+SLOW_TIMES = 2
+"""A sink that has not answered a window sent so often gets fewer at a time: it was sent again after `ask_us` and `ask_us_max`."""
 WINDOW_BYTES = 500
 """Memory of a window without rows."""
 LATER: Final[Literal["later"]] = "later"
-Revision = tuple[int, Maker, int]
-WindowKey = tuple[str, Micros]
 Reread = Callable[[WindowKey, str], Put | Literal["later"] | None]
 """Reads a final window again, to be sent with that status. Returns None if it cannot be read, or if its rows have changed, so
 that a later put follows, and `LATER` while a large window is being read."""
-
-
-class Target(NamedTuple):
-    """A sink of the job, and the node that serves it now. takes_rows: it writes rows; otherwise it stores the states of panes.
-    takes_all: it takes all windows of the job, and not only those whose settings name it. moves: another node may deliver in
-    this one's place, and then continues from what this one has delivered (rule Moving). standby: the node that would; not if it
-    is only one, or dead."""
-
-    name: str
-    node: NodeId
-    takes_rows: bool = False
-    takes_all: bool = False
-    moves: bool = False
-    standby: NodeId | None = None
-
-
-class _Waiting(msgspec.Struct):
-    revision: Revision
-    digest: int
-    status: str
-    put: Put | None  # None: read it again when it is sent
-    nbytes: int  # of the kept rows
-    due: int | None = None  # None: not sent yet
-    since: int | None = None  # when the first of its revisions came here, by the clock of `tick`
 
 
 class Lag(NamedTuple):
@@ -113,82 +95,6 @@ class Lag(NamedTuple):
     since: int | None
     delivered: int
     lost: int
-
-
-class _Sending(msgspec.Struct):
-    """A window that is sent in parts. flight: part -> when it is sent again, and the wait after that."""
-
-    key: WindowKey
-    revision: Revision
-    chunks: ChunkedWindow
-    begun: int | None = None
-    next: int = 0
-    flight: dict[int, tuple[int, int]] = {}
-    ask_at: int | None = None  # when to request the outcome, after all parts were received
-
-
-class _Sink(msgspec.Struct):
-    target: Target
-    ledger: dict[WindowKey, Held] | None = None
-    ask_at: int | None = None
-    waiting: dict[WindowKey, _Waiting] = {}
-    nbytes: int = 0
-    is_late: bool = False
-    large: WindowKey | None = None  # the large window that is kept in addition
-    sending: _Sending | None = None
-    delivered: int = 0
-    lost: int = 0
-    known: Known = msgspec.field(default_factory=Known)
-
-    def keep(self, key: WindowKey, waiting: _Waiting, most: int) -> None:
-        """Replace the waiting revision of the window; its rows are kept only if there is room."""
-        self.drop(key)
-        if self.nbytes + waiting.nbytes > most:
-            if waiting.nbytes > most // 2 and self.large is None:
-                self.large = key
-            else:
-                waiting.put = None
-            waiting.nbytes = 0
-        self.waiting[key] = waiting
-        self.nbytes += waiting.nbytes
-
-    @property
-    def held_bytes(self) -> int:
-        """Memory, including the large window that is kept in addition, and its parts."""
-        large = self.waiting[self.large].put if self.large is not None else None
-        sent = self.sending.chunks.held_bytes if self.sending is not None else 0
-        return self.nbytes + sent + (put_bytes(large) if large is not None else 0)
-
-    def drop(self, key: WindowKey) -> None:
-        found = self.waiting.pop(key, None)
-        self.nbytes -= found.nbytes if found is not None else 0
-        if self.large == key:
-            self.large = None
-        if self.sending is not None and self.sending.key == key:
-            self.sending = None
-
-    def check(self, most: int) -> None:
-        assert self.nbytes == sum(waiting.nbytes for waiting in self.waiting.values()) <= most
-        for key, waiting in self.waiting.items():
-            put = waiting.put
-            if put is None:
-                assert waiting.nbytes == 0
-                continue
-            assert (put.version, put.start, put.revision, put.status) == (
-                *key,
-                waiting.revision,
-                waiting.status,
-            )
-            assert (waiting.nbytes == 0) == (key == self.large)
-        assert self.large is None or self.waiting[self.large].put is not None
-        if self.ledger is None:
-            assert self.sending is None
-            assert all(waiting.due is None for waiting in self.waiting.values())
-        if self.sending is not None:
-            sending = self.sending
-            assert sending.revision >= self.waiting[sending.key].revision
-            assert sending.flight.keys() <= set(range(sending.next))
-            assert sending.next <= sending.chunks.of
 
 
 class Outbox:
@@ -212,10 +118,11 @@ class Outbox:
         """Whether the sinks take open windows."""
         self._is_before = is_before
         self._parameters, self._name = parameters, name
-        self._sinks = {target.name: _Sink(target) for target in sinks}
+        self._sinks = {target.name: SinkQueue(target) for target in sinks}
         self._stand_by()
         self._reread = reread
-        self._new: list[_Waiting] = []  # since the last tick
+        self._new: list[Waiting] = []  # since the last tick
+        self._now = 0
         self.fence: Ballot | None = None
         self.lost = 0
         """The number of windows that could not be sent while they were retained, or are too large."""
@@ -228,17 +135,16 @@ class Outbox:
         self._stand_by()
 
     @staticmethod
-    def _served(former: _Sink | None, target: Target) -> _Sink:
+    def _served(former: SinkQueue | None, target: Target) -> SinkQueue:
         """Rule Moving: a sink that moves to another node takes along what was delivered, and what waits."""
         if former is None:
-            return _Sink(target, is_late=True)
+            return SinkQueue(target, is_late=True)
         if former.target._replace(standby=target.standby) == target:
             former.target = target
             return former
         if not (former.target.moves and target.moves):
-            return _Sink(target, is_late=True)
-        for waiting in former.waiting.values():
-            waiting.due = None
+            return SinkQueue(target, is_late=True)
+        former.again()
         is_late = former.is_late and former.ledger is None
         return replace(former, target=target, ledger=None, ask_at=None, sending=None, is_late=is_late)
 
@@ -278,7 +184,7 @@ class Outbox:
         for sink in self._named(to):
             taken = self._taken(sink.target, put)
             nbytes = max(put_bytes(taken), WINDOW_BYTES)
-            waiting = _Waiting(put.revision, put.digest, put.status, taken, nbytes)
+            waiting = Waiting(put.revision, put.digest, put.status, taken, nbytes, nbytes)
             former = sink.waiting.get((put.version, put.start))
             waiting.since = former.since if former is not None else None
             self._new.append(waiting)
@@ -289,7 +195,7 @@ class Outbox:
         revision, so that a receiver which got it from another node knows it again."""
         sink = self._sinks.get(name)
         if sink is not None and key not in sink.waiting:
-            waiting = _Waiting(*published, put=None, nbytes=0)
+            waiting = Waiting(*published, put=None, nbytes=0)
             self._new.append(waiting)
             sink.keep(key, waiting, self._parameters.outbox_bytes_max)
 
@@ -299,7 +205,7 @@ class Outbox:
         panes = put.panes if self.with_open or not target.takes_rows else ()
         return replace(put, rows=kept, panes=panes, sinks=(target.name,))
 
-    def _named(self, names: Collection[str]) -> list[_Sink]:
+    def _named(self, names: Collection[str]) -> list[SinkQueue]:
         return [self._sinks[name] for name in self._sinks if name in names]
 
     @property
@@ -307,7 +213,7 @@ class Outbox:
         """Of all sinks."""
         return list(self._sinks)
 
-    def _by(self, source: NodeId, name: str) -> _Sink | None:
+    def _by(self, source: NodeId, name: str) -> SinkQueue | None:
         """The sink of that name at that node; of a node of before, which names none, its only one."""
         if name:
             sink = self._sinks.get(name)
@@ -380,7 +286,7 @@ class Outbox:
                 is_own = message.revision == waiting.revision
                 sink.known.note(key, message.revision, waiting.digest if is_own else UNKNOWN_ROWS)
             sink.drop(key)
-            sink.delivered += 1
+            sink.took()
 
     def part_acknowledged(self, source: NodeId, message: PartReply) -> list[Effect]:
         """A sink received a part, lost its parts, or refuses the window."""
@@ -399,7 +305,7 @@ class Outbox:
         sending.begun = max(message.begun, sending.begun or 0)
         return []
 
-    def _too_large(self, sink: _Sink, key: WindowKey, nbytes: int, bytes_max: int) -> list[Effect]:
+    def _too_large(self, sink: SinkQueue, key: WindowKey, nbytes: int, bytes_max: int) -> list[Effect]:
         sink.drop(key)
         self.lost += 1
         sink.lost += 1
@@ -449,45 +355,65 @@ class Outbox:
         """The start of the oldest window that a sink has not acknowledged; AFTER_ALL if there is none. O(windows that wait)."""
         return min((start for sink in self._sinks.values() for _, start in sink.waiting), default=AFTER_ALL)
 
+    @property
+    def backlog(self) -> Backlog:
+        """Rule Backlog*: what the sinks that take windows allow. O(windows that wait)."""
+        return backlog_of([sink for sink in self._sinks.values() if sink.takes(self._now)])
+
     def tick(self, now: int, since_us: Micros) -> list[Effect]:
         """Request ledgers and send windows; repeat what was not answered in time."""
         out: list[Effect] = []
+        self._now = now
         for waiting in self._new:
             waiting.since = now if waiting.since is None else waiting.since
         self._new = []
         for sink in self._sinks.values():
             out += sink.known.tick(now)
+            sink.look(now)
             if sink.ledger is None:
-                sink.ask_at = self._sooner(sink.ask_at, now, self._parameters.ask_us)
+                sink.ask_at = _sooner(sink.ask_at, now, self._parameters.ask_us)
                 if sink.ask_at is None or now >= sink.ask_at:
-                    out.append(Send(sink.target.node, self._request(sink, since_us)))
+                    known, name = sink.known.entries(since_us), sink.target.name
+                    about = LedgerRequest(self.job, self.ballot, since_us=since_us, sink=name, known=known)
+                    out.append(Send(sink.target.node, about))
                     sink.ask_at = now + self._parameters.ask_us
                 continue
+            out += self._repeat(sink, now)
             for key, waiting in self._next(sink):
-                if sink.sending is None or sink.sending.key != key:
-                    out += self._send_due(sink, key, waiting, now)
+                out += self._send_due(sink, key, waiting, now)
             if sink.sending is not None:
                 out += self._send_parts(sink.target, sink.sending, now)
         return out
 
-    def _request(self, sink: _Sink, since_us: Micros) -> LedgerRequest:
-        known, name = sink.known.entries(since_us), sink.target.name
-        return LedgerRequest(self.job, self.ballot, since_us=since_us, sink=name, known=known)
+    def _next(self, sink: SinkQueue) -> list[tuple[WindowKey, Waiting]]:
+        """Rule Alone*: those of a sink's windows that may be sent now, whatever waits for others."""
+        return sink.next()
 
-    def _next(self, sink: _Sink) -> list[tuple[WindowKey, _Waiting]]:
-        """Rule Alone*: those of a sink's windows that may be in flight, whatever waits for others."""
-        return list(islice(sink.waiting.items(), IN_FLIGHT_MAX))
+    def _repeat(self, sink: SinkQueue, now: int) -> list[Effect]:
+        """Send again what was not answered in time. O(1) before the first of these is due."""
+        if sink.due_at is None or sink.due_at - self._parameters.ask_us_max <= now < sink.due_at:
+            return []
+        out: list[Effect] = []
+        is_slow, parts = False, sink.sending.key if sink.sending is not None else None
+        for key, waiting in sink.in_flight():
+            if key != parts:
+                sent = self._send_due(sink, key, waiting, now)
+                is_slow |= bool(sent) and waiting.times > SLOW_TIMES
+                out += sent
+        if is_slow:
+            sink.slow_down()
+        parts = sink.sending.key if sink.sending is not None else None
+        sink.due_at = min((each.due or 0 for key, each in sink.in_flight() if key != parts), default=None)
+        return out
 
-    def _send_due(self, sink: _Sink, key: WindowKey, waiting: _Waiting, now: int) -> list[Effect]:
+    def _send_due(self, sink: SinkQueue, key: WindowKey, waiting: Waiting, now: int) -> list[Effect]:
         """Send a waiting window if it is due."""
-        waiting.due = self._sooner(waiting.due, now, self._parameters.ask_us_max)
+        waiting.due = _sooner(waiting.due, now, self._parameters.ask_us_max)
         if waiting.due is not None and now < waiting.due:
             return []
         put = waiting.put or self._reread(key, waiting.status)
-        first = waiting.due is None
-        waiting.due = now + (self._parameters.ask_us if first else self._parameters.ask_us_max)
-        if put == LATER:
-            waiting.due = now + self._parameters.read_us
+        wait_us = self._parameters.ask_us if waiting.due is None else self._parameters.ask_us_max
+        sink.sends(waiting, now + (self._parameters.read_us if put == LATER else wait_us))
         if put is None or put == LATER:
             return []
         if self.is_worse(put, sink.ledger.get(key) if sink.ledger is not None else None):
@@ -501,7 +427,7 @@ class Outbox:
             return [Send(sink.target.node, whole(put))]
         if sink.sending is None:
             chunks = ChunkedWindow(put, self._parameters.frame_bytes_max)
-            sink.sending = _Sending(key, put.revision, chunks)
+            sink.sending = Sending(key, put.revision, chunks)
         return []
 
     def is_worse(self, put: Put, held: Held | None) -> bool:
@@ -509,7 +435,7 @@ class Outbox:
         is_result = held is not None and held[1] != NO_ROWS and self._is_before(held[0])
         return is_result and put.status != WITHDRAWN and put.agents_reporting < put.agents_expected
 
-    def _send_parts(self, to: Target, sending: _Sending, now: int) -> list[Effect]:
+    def _send_parts(self, to: Target, sending: Sending, now: int) -> list[Effect]:
         """Send as many parts as may be in flight; send parts again that were not answered in time."""
         p, flight, out = self._parameters, sending.flight, list[Effect]()
         for at, (due, wait) in list(flight.items()):
@@ -524,7 +450,7 @@ class Outbox:
             out.append(self._part(to, sending, sending.next))
             sending.next += 1
         if not flight:
-            sending.ask_at = self._sooner(sending.ask_at, now, p.ask_us_max)
+            sending.ask_at = _sooner(sending.ask_at, now, p.ask_us_max)
             if sending.ask_at is not None and now >= sending.ask_at:
                 out.append(self._part(to, sending, sending.chunks.of - 1))
                 sending.ask_at = None
@@ -532,20 +458,16 @@ class Outbox:
                 sending.ask_at = now + p.ask_us_max
         return out
 
-    def _flight_max(self, sending: _Sending) -> int:
+    def _flight_max(self, sending: Sending) -> int:
         """The bound of parts in flight: half of a link's window, but one part until the sink has accepted a part."""
         p = self._parameters
         return max(1, p.link_bytes_max // 2 // p.frame_bytes_max) if sending.begun is not None else 1
 
-    def _part(self, to: Target, sending: _Sending, at: int) -> Send:
+    def _part(self, to: Target, sending: Sending, at: int) -> Send:
         chunks = sending.chunks
         about = (self.job, self.ballot, *sending.key, sending.revision)
         part = PutPart(*about, at, chunks.of, chunks.nbytes, chunks.payload(at), to.name)
         return Send(to.node, part)
-
-    def _sooner(self, due: int | None, now: int, span: int) -> int | None:
-        """If the clock stepped back, wait no longer than `span`."""
-        return None if due is None else min(due, now + span)
 
     def deadline(self) -> int | None:
         """When `tick` has work; 0 if something has not been sent yet."""
@@ -557,9 +479,10 @@ class Outbox:
                 found.append(0 if sink.ask_at is None else sink.ask_at)
             else:
                 sending = sink.sending
-                for key, waiting in self._next(sink):
-                    if sending is None or sending.key != key:
-                        found.append(0 if waiting.due is None else waiting.due)
+                if sink.due_at is not None:
+                    found.append(sink.due_at)
+                if self._next(sink):
+                    found.append(0)
                 if sending is not None:
                     found += [due for due, _ in sending.flight.values()]
                     if not sending.flight:
@@ -578,6 +501,11 @@ class Outbox:
                 assert takes_rows or waiting.put is None or not waiting.put.rows
             if sink.sending is not None:
                 assert len(sink.sending.flight) <= self._flight_max(sink.sending)
+
+
+def _sooner(due: int | None, now: int, span: int) -> int | None:
+    """If the clock stepped back, wait no longer than `span`."""
+    return None if due is None else min(due, now + span)
 
 
 def _time(start: Micros) -> str:

@@ -30,7 +30,8 @@ import msgspec
 from msgspec.structs import replace
 
 from elf.jobmaster.delivery.chunks import ChunkedWindow, put_bytes, rows_bytes
-from elf.jobmaster.delivery.outbox import LATER, Reread, WindowKey
+from elf.jobmaster.delivery.outbox import LATER, Reread
+from elf.jobmaster.delivery.sink_queue import WindowKey
 from elf.srt.messages.effects import Effect, Send
 from elf.srt.messages.ids import JobId, NodeId
 from elf.srt.messages.messages import Ballot, Maker, Micros

@@ -204,6 +204,12 @@ class JobState:
             return True  # also while the end of its pane is retained
         return shape.is_before(shape.floor(low if low < until else start), self.positions.retained_us)
 
+    def none_past_from(self, version: str) -> Micros:
+        """No window of that version that starts at this time or later `is_past`."""
+        if version not in self.positions.shapes:
+            return AFTER_ALL
+        return max(self.positions.retained_us, self.schedule[0].from_us if self.schedule else 0)
+
     def is_withdrawn(self, version: str, start: Micros) -> bool:
         """Exactly one version per result: whether the schedule no longer has a window that was published. Windows before the
         schedule's first line, or before this log, are unknown, and stay as they were published."""

@@ -108,6 +108,8 @@ def times_within(schedule: Schedule, version: str, start: Micros, end: Micros) -
     """The times of [start, end) at which a version is in force: the outer bounds, if it came back within them; an empty interval
     at one of the ends if it is in force at none of them. Raises KeyError. O(lines)."""
     first, _ = interval(schedule, version)
+    if len(schedule) == 1:
+        return (end, end) if first >= end else (max(start, first), end)
     until = [*(line.from_us for line in schedule[1:]), AFTER_ALL]
     spans = [
         (line.from_us, stop)

@@ -22,7 +22,8 @@ from msgspec.structs import replace
 
 from elf.cbt.budget import Budget
 from elf.jobmaster.delivery.alert_outbox import AlertOutbox, NodesOf
-from elf.jobmaster.delivery.outbox import Outbox, Target
+from elf.jobmaster.delivery.outbox import Outbox
+from elf.jobmaster.delivery.sink_queue import Target
 from elf.jobmaster.delivery.watchers import Watchers, without_panes
 from elf.jobmaster.directory.changes import first_entry
 from elf.jobmaster.directory.job_spec import AgentAdvert, JobSpec
@@ -57,6 +58,12 @@ def _has_lakes(names: Sequence[str], outbox: Outbox) -> bool:
 def is_time(at: int | None, now: int, span: int) -> bool:
     """Whether `at` has come, or is more than `span` away because the clock stepped back."""
     return at is not None and (now >= at or at > now + span)
+
+
+FINALS_MAX = 256
+"""Windows that are read and logged as final at a time: a fifth of a second, in which the node does nothing else."""
+BEHIND_US = 100_000
+"""When the next of a backlog's windows are made final."""
 
 
 class Master:
@@ -301,15 +308,17 @@ class Master:
             self._readers = readers
             self.publication.is_unfinished = True
         if self.publication.has_work or self.amendments.lane_wait.has_ended(now):
-            self._emission.within(now, self._emit_us)
+            is_behind = self.publication.is_behind
+            self._emission.within(now, min(self._emit_us, BEHIND_US) if is_behind else self._emit_us)
 
     def _emit(self, now: int) -> None:
         self._emission.emitted(now, self._wants_open)
         self.roster.look_again()
         if not self.amendments.is_under_way and self.log.has_room and self.roster.is_complete:
             self.publication.has_ledgers = self._has_ledgers()
+            most = min(self.log.room() - ROOM_KEPT, FINALS_MAX)
             due, opened = self.publication.emit(
-                now, self.roster.has_majority(), self.log.room() - ROOM_KEPT, self._wants_open
+                now, self.roster.has_majority(), most, self._wants_open, self.outbox.backlog.room
             )
             for ready in opened:
                 self._publish_open(ready)
@@ -365,7 +374,7 @@ class Master:
         lines are published first: after Retire they would be in no window, and would not be counted as late."""
         self.publication.has_ledgers = self._has_ledgers()
         least = self.ahead.retained_us + self.publication.settings.newest.keep_us // 16 + 1
-        before = self.publication.retire_at(self.outbox.oldest_us)
+        before = self.publication.retire_at(self.outbox.oldest_us, self.outbox.backlog.oldest_us)
         if (
             before is not None
             and before >= least

@@ -222,7 +222,7 @@ class Publication:
     def _leave_out_past(self) -> None:
         """Forget windows whose panes are dropped."""
         is_past = self.state.is_past
-        self._unsettled.leave_out(is_past)
+        self._unsettled.leave_out(is_past, self.state.none_past_from)
         self.earlier.leave_out(is_past)
         for keys in (self._partial, self._at_rest, self._forced):
             keys.difference_update([key for key in keys if is_past(*key)])
@@ -281,10 +281,15 @@ class Publication:
         return has_changed and (bool(self._unsettled) or bool(self._partial))
 
     def emit(
-        self, now: int, has_majority: bool, finals_max: int, with_open: bool = True
+        self,
+        now: int,
+        has_majority: bool,
+        finals_max: int,
+        with_open: bool = True,
+        backlog_max: int = 1 << 16,
     ) -> tuple[list[Ready], list[Ready]]:
-        """Returns at most `finals_max` windows to log as final, and the windows to publish as open; each in time order for each
-        version. Without `with_open`, open windows are not read."""
+        """Returns at most `finals_max` windows to log as final, `backlog_max` of those that ended before retention, and the
+        windows to publish as open; each in time order for each version. Without `with_open`, open windows are not read."""
         progress = self.settle()
         if progress.apart_from_watermarks != self._known_apart:
             self._known_apart = progress.apart_from_watermarks
@@ -301,12 +306,14 @@ class Publication:
         self.is_behind = False
         due: list[Ready] = []
         opened: list[Ready] = []
+        backlog_us = now - self.settings.newest.keep_us
         for version in list(self._unsettled.unfinal):
-            for start in sorted(self._unsettled.of(version) | self._incomplete(version)):
+            size = self.state.shape(version).size_us
+            for start in self._unsettled.in_order(version, self._incomplete(version)):
                 key = (version, start)
                 if key in self._pending:
                     continue
-                if len(due) >= finals_max:
+                if len(due) >= min(finals_max, backlog_max if start + size < backlog_us else finals_max):
                     self.is_unfinished = self.is_behind = True
                     return self._keep_due(due), opened
                 ready = self._final(key, progress, now, has_majority)
@@ -521,17 +528,17 @@ class Publication:
             if (within := progress.within(self.settings.of(key).lateness_us))
         )
 
-    def retire_at(self, unsent_us: Micros = AFTER_ALL) -> Micros | None:
+    def retire_at(self, unsent_us: Micros = AFTER_ALL, backlog_us: Micros = AFTER_ALL) -> Micros | None:
         """The time before which panes and positions may be dropped: the job's `keep` behind the last final window (behind all
         workers if there are no windows, or no lines in them), and before all windows that are not final. For windows that changed
         since, for lines to be read again, and for windows that a sink has not acknowledged, it is up to `keep` earlier; for the
         last also more, soon after one became final late. Of which settings: `retained_from`. unsent_us: the start of the oldest
-        window that a sink has not acknowledged."""
+        window that a sink has not acknowledged. backlog_us: that of the oldest that waits for a sink which takes windows."""
         done = max(self._settled_us, BEFORE_ALL if self._final_until is None else self._final_until)
         if not 0 <= done < AFTER_ALL >> 1:
             return None
         kept, latest = (self.settings.retained_from(done, times) for times in (1, 2))
-        bounds = [kept, max(unsent_us, latest)]
+        bounds = [kept, max(unsent_us, latest), backlog_us]
         for version, starts in self._unsettled.unfinal.items():
             if starts and self.state.shape(version).pane_us:
                 bounds.append(min(starts))

@@ -9,7 +9,7 @@ import msgspec
 
 from elf.cbt.budget import Budget
 from elf.jobmaster.delivery.ledger import Ledger
-from elf.jobmaster.delivery.outbox import Target
+from elf.jobmaster.delivery.sink_queue import Target
 from elf.jobmaster.delivery.watchers import Watchers
 from elf.jobmaster.directory.job_spec import JobSpec
 from elf.jobmaster.log.entries import AnyEntry

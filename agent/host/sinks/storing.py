@@ -91,7 +91,7 @@ class Storing:
         """Bytes of windows that wait for the lake."""
         self._unwritten: list[tuple[JobId, list[Effect]]] = []
         """What is to be done once standard output has taken the text of those jobs. Their messages are dropped until then."""
-        self._taken: Sequence[Letter] = ()  # that are being stored
+        self._taken: dict[tuple[Any, ...], Letter] = {}  # that are being stored
         self._work: asyncio.Task[None] | None = None
         self._thread = ThreadPoolExecutor(1, "elf-sinks")
         self.is_refused = False
@@ -132,7 +132,7 @@ class Storing:
     def _enqueue(
         self, key: tuple[Any, ...], size: int, source: NodeId, message: ToSink, spec: JobSpec
     ) -> None:
-        if key in self._queue or self.queued_bytes + size > QUEUE_BYTES_MAX:
+        if key in self._queue or key in self._taken or self.queued_bytes + size > QUEUE_BYTES_MAX:
             return
         self._queue[key] = (source, message, spec)
         self._since.setdefault(message.sink, self._host.clock_us())
@@ -176,9 +176,9 @@ class Storing:
         try:
             while self._queue or self._unwritten:
                 await asyncio.sleep(RETRY_S if self._unwritten else GATHER_S)
-                self._taken, self._queue, self.queued_bytes = list(self._queue.values()), {}, 0
-                await self._take_batch(self._taken)
-                self._taken = []
+                self._taken, self._queue, self.queued_bytes = self._queue, {}, 0
+                await self._take_batch(list(self._taken.values()))
+                self._taken = {}
                 waiting = (message.sink for _, message, _ in self._queue.values())
                 self._since = dict.fromkeys(waiting, self._host.clock_us())
                 self._has_stored()
@@ -394,7 +394,9 @@ class Storing:
         return [self._state(name, now) for name in (*self._lakes, *self._streams.names)]
 
     def _state(self, name: str, now: int) -> SinkState:
-        waiting = sum(message.sink == name for _, message, _ in (*self._queue.values(), *self._taken))
+        waiting = sum(
+            message.sink == name for _, message, _ in (*self._queue.values(), *self._taken.values())
+        )
         age = max(0, now - self._since.get(name, now)) if waiting else 0
         return SinkState(
             name,

@@ -175,6 +175,35 @@ def test_a_job_of_all_time_counts_lines_older_than_it_retains_and_a_restart_writ
     asyncio.run(main())
 
 
+@pytest.mark.slow
+def test_a_backlog_of_many_more_windows_than_are_retained_reaches_its_sink_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule Backlog*: its windows are read far faster than standard output takes them, and only a minute is retained."""
+    log, output = Log(tmp_path), Output()
+    stand_in(monkeypatch, output)
+    text = (
+        ALONE
+        + '[mesh]\nframe_max = "64KiB"\noutbox_max = "64KiB"\n[[sink]]\nname = "out"\nconsole = "json"\n'
+    )
+    operator = Authority().issue("ann", "operator", int(time()))
+    log.write(range(0, 6_000, 10))
+    about = {"sinks": ("out",), "since_us": ALL_TIME, "keep_us": 60_000_000}
+
+    def printed() -> list[int]:
+        return [int(datetime.fromisoformat(row["window"]["start"]).timestamp()) for row in output.rows]
+
+    last = int(NOON.timestamp()) + 5_970
+
+    async def main() -> None:
+        done = serve(tmp_path, text, 5_970, start=operator, about=about, until=lambda: last in printed())
+        await asyncio.wait_for(done, WAIT_S)
+
+    asyncio.run(main())
+    assert printed()[:598] == [int(NOON.timestamp()) + at for at in range(0, 5_980, 10)]
+    assert {row["hits"] for row in output.rows} == {1}
+
+
 @pytest.mark.process
 def test_it_loads_neither_sockets_nor_an_event_loop_of_the_mesh() -> None:
     code = (

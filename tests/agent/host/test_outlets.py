@@ -19,7 +19,8 @@ from elf.agent.host.sinks.lags import problem_of
 from elf.agent.node.neighbours import Neighbours
 from elf.jobmaster.delivery.dispatch import Dispatch
 from elf.jobmaster.delivery.known import Known
-from elf.jobmaster.delivery.outbox import IN_FLIGHT_MAX, Outbox
+from elf.jobmaster.delivery.outbox import Outbox
+from elf.jobmaster.delivery.sink_queue import IN_FLIGHT_MAX
 from elf.sinks.lake.layout import ledger
 from elf.sinks.spec import Broker, Hook
 from elf.srt.messages.ids import closeness, job_id

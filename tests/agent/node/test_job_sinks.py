@@ -7,7 +7,7 @@ from random import Random
 import msgspec
 
 from elf.agent.node.job_sinks import JobSinks, Taking
-from elf.jobmaster.delivery.outbox import Target
+from elf.jobmaster.delivery.sink_queue import Target
 from elf.jobmaster.directory.directory import Directory
 from elf.jobmaster.directory.job_spec import AgentAdvert, decode_agent
 from elf.srt.messages.ids import NodeId

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from elf.jobmaster.delivery.outbox import IN_FLIGHT_MAX, Outbox, Target
+from msgspec.structs import replace
+
+from elf.jobmaster.delivery.chunks import put_bytes
+from elf.jobmaster.delivery.outbox import Outbox
+from elf.jobmaster.delivery.sink_queue import BACKLOG_MAX, FLIGHT_BYTES_MAX, FLIGHT_MAX, IN_FLIGHT_MAX, Target
+from elf.jobmaster.log.schedule import AFTER_ALL
 from elf.srt.messages.effects import Effect, Send
 from elf.srt.messages.parameters import Parameters
 from elf.srt.messages.results import LedgerReport, LedgerRequest, PaneParts, Put, PutReply
@@ -84,6 +89,64 @@ def test_a_sink_that_stops_answering_has_few_windows_in_flight() -> None:
     box.run(30)
     assert len(box.got["lake"]) == MANY
     assert {each.start for each in box.sent if each.sink == "hook"} == set(range(IN_FLIGHT_MAX))
+
+
+def test_a_sink_that_answers_gets_more_at_a_time_and_one_that_stops_gets_fewer_again() -> None:
+    box = Box(HOOK)
+    box.run(1)
+    for start in range(8 * FLIGHT_MAX):
+        box.outbox.put(replace(put(start), rows=()), ("hook",))
+    at_a_time: list[int] = []
+    while len(box.got["hook"]) < 3 * FLIGHT_MAX:
+        sent = box.outbox.tick(box.now, 0)
+        at_a_time.append(len(sent))
+        box.answer(sent)
+        box.outbox.check()
+    assert at_a_time[:4] == [IN_FLIGHT_MAX << times for times in range(4)]
+    assert max(at_a_time) == FLIGHT_MAX
+    box.dead = ("hook",)
+    before = len(box.sent)
+    box.run(20)
+    assert len(box.sent) - before > FLIGHT_MAX, "they are repeated"
+    box.dead = ()
+    box.run(30)
+    assert {each.start for each in box.got["hook"]} == set(range(8 * FLIGHT_MAX))
+
+
+def test_large_windows_fill_what_may_be_in_flight() -> None:
+    box = Box(HOOK)
+    box.run(1)
+    rows = tuple((at, "x" * 1_000) for at in range(200))
+    size = put_bytes(replace(put(0), rows=rows, panes=()))
+    for start in range(500):
+        box.outbox.put(replace(put(start), rows=rows), ("hook",))
+    while len(box.got["hook"]) < 500:
+        sent = box.outbox.tick(box.now, 0)
+        assert len(sent) <= FLIGHT_BYTES_MAX // size + 1
+        box.answer(sent)
+
+
+def test_a_backlog_waits_for_sinks_that_take_windows_and_for_no_other() -> None:
+    """Rule Backlog*."""
+    box = Box(HOOK, LAKE, dead=("hook",))
+    for start in range(100):
+        box.outbox.put(replace(put(start), rows=(), panes=()), ("hook", "lake"))
+    box.outbox.tick(box.now, 0)
+    assert box.outbox.backlog == (BACKLOG_MAX - 100, 0)
+    box.run(20)
+    assert (len(box.got["lake"]), box.outbox.backlog.oldest_us) == (100, 0), (
+        "the hook may have begun only now"
+    )
+    box.run(50)
+    assert box.outbox.backlog == (BACKLOG_MAX, AFTER_ALL)
+    box.dead = ()
+    box.run(1)
+    box.dead = ("hook",)
+    box.outbox.put(put(200), ("hook", "lake"))
+    box.run(50)
+    assert box.outbox.backlog == (BACKLOG_MAX - 1, 200)
+    box.run(20)
+    assert box.outbox.backlog == (BACKLOG_MAX, AFTER_ALL)
 
 
 def test_what_waits_is_seen_for_each_sink_with_its_age() -> None:

@@ -20,7 +20,8 @@ from elf.jobmaster.delivery.chunks import (
     whole,
 )
 from elf.jobmaster.delivery.ledger import Ledger
-from elf.jobmaster.delivery.outbox import Outbox, Target
+from elf.jobmaster.delivery.outbox import Outbox
+from elf.jobmaster.delivery.sink_queue import Target
 from elf.srt.codec.wire import decode, encode
 from elf.srt.messages.effects import Effect, Notice, Send
 from elf.srt.messages.messages import Ballot, Message

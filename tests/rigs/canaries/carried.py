@@ -6,7 +6,7 @@ from typing import Any
 
 from elf.agent.simulator.scenario.scenario import Scenario
 from elf.jobmaster.delivery import alert_outbox
-from elf.jobmaster.delivery.outbox import Target, _Sink
+from elf.jobmaster.delivery.sink_queue import SinkQueue, Target
 from tests.rigs.canaries import meshes
 from tests.soak.alerted import with_alert
 
@@ -22,9 +22,9 @@ def unrecorded(*_: object) -> list[Any]:
     return []
 
 
-def forgotten(former: _Sink | None, target: Target) -> _Sink:
+def forgotten(former: SinkQueue | None, target: Target) -> SinkQueue:
     """A sink that moves takes nothing along."""
-    return former if former is not None and former.target == target else _Sink(target, is_late=True)
+    return former if former is not None and former.target == target else SinkQueue(target, is_late=True)
 
 
 def from_its_own_cursor(node: bytes, taken: int = 0) -> Any:

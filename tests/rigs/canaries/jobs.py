@@ -11,7 +11,8 @@ from elf.agent.node.term import Term
 from elf.cbt import other
 from elf.cbt._kernel import make_rows, merge, take
 from elf.cbt.rows import Rows
-from elf.jobmaster.delivery.outbox import IN_FLIGHT_MAX, Outbox, _Sink, _Waiting
+from elf.jobmaster.delivery.outbox import Outbox
+from elf.jobmaster.delivery.sink_queue import SinkQueue, Waiting
 from elf.jobmaster.directory.job_items import JobItems
 from elf.jobmaster.directory.job_spec import AgentAdvert, JobSpec, decode_agent
 from elf.jobmaster.directory.limits import Limits
@@ -49,13 +50,13 @@ def of_the_newest(self: WindowSettings, key: WindowKey) -> Settings:
     return self.newest
 
 
-def one_after_another(self: Outbox, sink: _Sink) -> list[tuple[WindowKey, _Waiting]]:
+def one_after_another(self: Outbox, sink: SinkQueue) -> list[tuple[WindowKey, Waiting]]:
     node, before = sink.target.node, set[WindowKey]()
     for each in self._sinks.values():
         if each is sink:
             break
         before |= each.waiting.keys() if each.target.node == node else set()
-    return [each for each in sink.waiting.items() if each[0] not in before][:IN_FLIGHT_MAX]
+    return [each for each in sink.next() if each[0] not in before]
 
 
 def endless(self: Term, until_us: int) -> None:

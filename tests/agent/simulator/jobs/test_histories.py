@@ -12,7 +12,8 @@ from elf.agent.node.worker.delta_worker import DeltaWorker, State
 from elf.agent.simulator.run import Run, simulate
 from elf.agent.simulator.scenario import scenario as s
 from elf.agent.simulator.world.places import Actor
-from elf.jobmaster.delivery.outbox import Outbox, Target
+from elf.jobmaster.delivery.outbox import Outbox
+from elf.jobmaster.delivery.sink_queue import Target
 from elf.jobmaster.directory.job_spec import AgentAdvert
 from elf.jobmaster.log.entries import Left
 from elf.jobmaster.log.job_state import JobState
