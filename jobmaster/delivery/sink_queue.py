@@ -17,14 +17,14 @@ import msgspec
 
 from elf.jobmaster.delivery.chunks import ChunkedWindow, put_bytes
 from elf.jobmaster.delivery.known import Held, Known
-from elf.jobmaster.log.schedule import AFTER_ALL
+from elf.jobmaster.log.schedule import AFTER_ALL, BEFORE_ALL
 from elf.srt.messages.ids import NodeId
 from elf.srt.messages.messages import Maker, Micros
 from elf.srt.messages.results import Put
 
 IN_FLIGHT_MAX = 16
 """Windows sent to a sink that does not answer: 8 MiB at most, a frame each; usually all of a second's windows."""
-FLIGHT_MAX = 1_024
+FLIGHT_MAX = 512
 """Windows sent to a sink that answers, as long as they are small: `FLIGHT_BYTES_MAX` in all."""
 FLIGHT_BYTES_MAX = 8 << 20
 BACKLOG_MAX = 4_096
@@ -212,7 +212,10 @@ class Backlog(NamedTuple):
 
 
 def backlog_of(taking: Sequence[SinkQueue]) -> Backlog:
-    """By the sinks that take windows: one that takes none holds up nothing."""
+    """By the sinks that take windows: one that takes none holds up nothing. Before a sink has reported its ledger, it may lack
+    everything that was published: then nothing more is, and all is retained."""
+    if any(sink.ledger is None for sink in taking):
+        return Backlog(0, BEFORE_ALL)
     most = max((len(sink.waiting) for sink in taking), default=0)
     held = (sink.waiting for sink in taking if len(sink.waiting) <= 2 * BACKLOG_MAX)
     oldest_us = min((start for waiting in held for _, start in waiting), default=AFTER_ALL)

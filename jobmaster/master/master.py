@@ -317,8 +317,9 @@ class Master:
         if not self.amendments.is_under_way and self.log.has_room and self.roster.is_complete:
             self.publication.has_ledgers = self._has_ledgers()
             most = min(self.log.room() - ROOM_KEPT, FINALS_MAX)
+            backlog_max = 0 if self._ledgers else self.outbox.backlog.room
             due, opened = self.publication.emit(
-                now, self.roster.has_majority(), most, self._wants_open, self.outbox.backlog.room
+                now, self.roster.has_majority(), most, self._wants_open, backlog_max
             )
             for ready in opened:
                 self._publish_open(ready)
@@ -373,6 +374,8 @@ class Master:
         """Propose Retire in steps of a sixteenth of retention: an entry for each pane would cost as much as the panes. Proposed
         lines are published first: after Retire they would be in no window, and would not be counted as late."""
         self.publication.has_ledgers = self._has_ledgers()
+        if self._ledgers:
+            return  # what the sinks lack is known soon
         least = self.ahead.retained_us + self.publication.settings.newest.keep_us // 16 + 1
         before = self.publication.retire_at(self.outbox.oldest_us, self.outbox.backlog.oldest_us)
         if (
