@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from elf.jobmaster.directory.job_spec import JobSpec, Version
+from elf.jobmaster.delivery import sink_queue
+from elf.jobmaster.delivery.ledger import Ledger
+from elf.jobmaster.directory.job_spec import ALL_TIME, JobSpec, Version
 from elf.jobmaster.log.entries import Final, Retire
 from elf.jobmaster.master.intake import Intake
-from elf.srt.messages.messages import CLOSED, FIRST, Hello
-from tests.rigs.master_rig import PARAMETERS, SINK, T0, Rig, file, spec_of
+from elf.srt.messages.effects import Effect
+from elf.srt.messages.ids import NodeId
+from elf.srt.messages.messages import CLOSED, FIRST, Hello, Message
+from elf.srt.messages.results import Put
+from tests.rigs.master_rig import BALLOT, PARAMETERS, SINK, T0, Rig, file, spec_of
 from tests.rigs.mesh_lines import SECOND, LogLine, counts_of, plan_of, version_of
 
 A, B, C = b"A" * 16, b"B" * 16, b"\x03" * 16
@@ -118,6 +124,45 @@ def test_a_window_read_before_its_panes_were_dropped_is_published_and_forgotten(
     for each in (rig, successor):
         each.master.check()
         assert (each.master.publication.retire_at() or 0) >= LATER + SIZE - each.spec.keep_us
+
+
+class Silent(Ledger):
+    """A sink that reports its ledger, and takes windows once it `wakes`."""
+
+    wakes = False
+
+    def step(self, source: NodeId, message: Message, now: int) -> list[Effect]:
+        return super().step(source, message, now) if self.wakes or not isinstance(message, Put) else []
+
+
+def test_a_backlog_becomes_final_as_fast_as_its_sink_takes_it_whatever_is_retained(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Rule Backlog*, with a master that begins again before the sink has taken anything."""
+    most, count = 20, 100
+    monkeypatch.setattr(sink_queue, "BACKLOG_MAX", most)
+    spec = spec_of(plan_of(), keep_us=2 * SIZE, since_us=ALL_TIME, line_us=0)
+    parameters = replace(PARAMETERS, outbox_bytes_max=4_000)  # rows of few windows: the others are read again
+    sink = Silent(spec.id)
+    about: dict[str, Any] = {"sinks": [SINK], "ledgers": {SINK: sink}, "parameters": parameters, "now": LATER}
+    rig = Rig(spec, deaf=True, **about)
+    lines = [(T0 + number * SIZE, 1, 1) for number in range(count)]
+    rig.bundle({file(A): (0, 10, FIRST)}, lines, watermark=T0 + (count + 5) * SIZE)
+    rig.run(5 * SECOND)
+    assert not rig.state.finals, "the sink may lack what was published before this log"
+    rig.deaf = False
+    rig.run(5 * SECOND)
+    assert len(rig.state.finals) == most
+    for number in (2, 3):
+        rig = Rig(spec, state=rig.state, ballot=(number, BALLOT[1]), **about)
+        rig.run(5 * SECOND)
+        assert len(rig.state.finals) == most
+    assert rig.state.positions.retained_us <= T0
+    sink.wakes = True
+    rig.run(20 * SECOND)
+    assert [start for _, start in sink.entries] == [T0 + number * SIZE for number in range(count)]
+    assert (rig.master.outbox.lost, rig.state.late) == (0, 0)
+    assert rig.state.positions.retained_us >= T0 + (count - most) * SIZE
 
 
 def versions(spec: JobSpec, number: int, added: Version, line_us: int) -> JobSpec:
