@@ -191,20 +191,19 @@ class Storing:
         failed: Failed = {}
         checked = await self._in_thread(self._check, letters, failed)
         effects: list[tuple[JobId, list[Effect]]] = []
-        for (source, message, spec), made in checked:
+        taken: list[tuple[Letter, Made]] = []
+        for letter, made in checked:
+            source, message, spec = letter
             if message.job in failed:
                 continue
             ledger = self._ledgers[message.job][message.sink]
             try:
-                stepped = ledger.step(source, message, self._host.clock_us())
-                is_taken = bool(ledger.take_accepted())
-                if is_taken:
-                    await self._in_thread(self._put, message.sink, made)
+                effects.append((message.job, ledger.step(source, message, self._host.clock_us())))
+                if ledger.take_accepted():
+                    taken.append((letter, made))
             except Exception as error:
                 failed[message.job] = spec, source, error
-                continue
-            effects.append((message.job, stepped))
-            self._stored[message.sink] += is_taken
+        self._stored.update(await self._in_thread(self._put, taken, failed))
         specs = {spec.name: (spec, source) for (source, _, spec), _ in checked}
         while not await self._in_thread(self._flush, specs, failed):
             await asyncio.sleep(RETRY_S)
@@ -358,12 +357,22 @@ class Storing:
             self._readers[key] = PaneReader(spec.name, version, plan)
         return self._readers[key]
 
-    def _put(self, name: str, made: Made) -> None:
-        states, window = made
-        for state in states:
-            self._lakes[name].put_state(state)
-        if window is not None:
-            self._streams.put(name, window)
+    def _put(self, taken: Sequence[tuple[Letter, Made]], failed: Failed) -> Counter[str]:
+        """Put windows into the lakes and the streams' text. Returns how many, by sink."""
+        put: Counter[str] = Counter()
+        for (source, message, spec), (states, window) in taken:
+            if message.job in failed:
+                continue
+            try:
+                for state in states:
+                    self._lakes[message.sink].put_state(state)
+                if window is not None:
+                    self._streams.put(message.sink, window)
+            except Exception as error:
+                failed[message.job] = spec, source, error
+                continue
+            put[message.sink] += 1
+        return put
 
     def _flush(self, specs: Senders, failed: Failed) -> bool:
         """Flush the lakes. Returns whether all are durable, except for failing jobs. Reports a failure of a lake once."""
