@@ -28,6 +28,7 @@ ALONE = (
     "mesh_live.py",
     "change.py",
     "light.py",
+    "backlog.py",
     "sinks.py",
     "memory.py",
     "recovery.py",

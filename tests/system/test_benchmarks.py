@@ -134,6 +134,11 @@ def test_a_line_is_timed_leg_by_leg() -> None:
     ]
 
 
+def test_a_backlog_reaches_its_sinks_whole() -> None:
+    told = run("backlog.py", "--smoke")
+    assert told.count("windows/s; equal to elf run: yes") == 2
+
+
 def test_jobs_that_change_are_timed() -> None:
     told = run("change.py", "--smoke")
     assert "were counted again within" in told
