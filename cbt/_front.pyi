@@ -8,6 +8,8 @@ from elf.cbt.rows import Op
 
 Bools = NDArray[np.bool_]
 
+KEPT_BYTES: int
+
 class Front:
     """The hash table in front of a tree: groups of (pane, atoms), lanes updated in place. Slots are dense from 0."""
 
@@ -16,6 +18,8 @@ class Front:
     def __len__(self) -> int: ...
     @property
     def nbytes(self) -> int: ...
+    @property
+    def used_bytes(self) -> int: ...
     def slots(
         self,
         pane: int | NDArray[np.int64],

@@ -53,11 +53,15 @@ cdef extern from "front.h":
     void elf_front_maximum(int64_t *lanes, size_t step, const int32_t *slots, size_t n, const elf_column *values) noexcept nogil
 
 
+KEPT_BYTES = 128 << 10
+"""A front keeps at most so much memory when it is emptied."""
+
+
 cdef class Front:
     """The hash table in front of a tree: groups of (pane, atoms), lanes updated in place. Slots are dense from 0.
 
     An atom is an integer: a number, a dictionary code, a double's bits; NULLs are stored separately. The hash is seeded at
-    random, so that a log cannot choose collisions. The table only grows; its owner empties it when `nbytes` exceeds a bound.
+    random, so that a log cannot choose collisions. The table grows until its owner empties it, when `used_bytes` exceeds a bound.
     """
 
     cdef elf_front table
@@ -100,6 +104,11 @@ cdef class Front:
         """Bytes of memory held, the table included."""
         cdef size_t table = 0 if self.table.table == NULL else (self.table.mask + 1) * sizeof(elf_entry)
         return table + self.table.size * (self.table.width + self.table.n_lanes) * 8
+
+    @property
+    def used_bytes(self):
+        """Bytes that the groups need, at most those held: memory is taken for more groups than there are."""
+        return self.table.count * ((self.table.width + self.table.n_lanes) * 8 + 2 * sizeof(elf_entry))
 
     cdef object _fill(self, elf_column *to, values, valid, size_t n):
         """Describe one column of n rows (or a constant) for C; returns the objects that must stay alive meanwhile."""
@@ -283,9 +292,15 @@ cdef class Front:
         return out
 
     def clear(self):
-        """Forget all groups; the memory is kept for the next ones."""
+        """Forget all groups. Little memory is kept for the next ones: a front may have been large once, and never again."""
         self.table.count = 0
-        if self.table.table != NULL:
+        if self.nbytes > KEPT_BYTES:
+            free(self.table.table)
+            free(self.table.words)
+            free(self.table.lanes)
+            self.table.table, self.table.words, self.table.lanes = NULL, NULL, NULL
+            self.table.mask = self.table.size = 0
+        elif self.table.table != NULL:
             memset(self.table.table, 0xFF, (self.table.mask + 1) * sizeof(elf_entry))
 
     def check(self):

@@ -525,7 +525,7 @@ class MeshSource:
         return has_come or self._watermark(reading, at_end, True) >= read.due_us
 
     def _is_full(self, reading: Reading, share: int = 1) -> bool:
-        held = sum(each.rows.nbytes for each in self._readings.values())
+        held = sum(each.rows.uncut_bytes for each in self._readings.values())  # a cut empties no caches
         unsent_max = share * min(bounds.UNSENT_BYTES, 2 * self._cut_bytes)
         return reading.rows.uncut_bytes > unsent_max or 2 * held > self._memory_max
 

@@ -55,7 +55,7 @@ class Delta(msgspec.Struct):
 class Worker:
     """Reduces the batches of one source for one version of one job.
 
-    Bound: the fronts grow with the groups seen since the last `cut`; the caller cuts when `nbytes` passes its limit.
+    Bound: the fronts grow with the groups seen since the last `cut`; the caller cuts when `uncut_bytes` passes its limit.
     `cut` must come before the parser's dictionaries are cleared, since groups are keyed by their codes.
     """
 
@@ -76,14 +76,18 @@ class Worker:
 
     @property
     def uncut_bytes(self) -> int:
-        """Memory that a cut empties: of the fronts."""
-        return int(self._groups.nbytes + self._lines.nbytes + sum(front.nbytes for front in self._families))
+        """Memory of the rows that the next cut has: the fronts', less what they hold in reserve."""
+        return sum(front.used_bytes for front in self._fronts)
 
     @property
     def nbytes(self) -> int:
         """Memory held by the fronts and caches."""
         caches = self.cache.nbytes + sum(known.nbytes for known in self._hashed.values())
-        return int(self.uncut_bytes + caches)
+        return int(sum(front.nbytes for front in self._fronts) + caches)
+
+    @property
+    def _fronts(self) -> tuple[Front, ...]:
+        return (self._groups, self._lines, *self._families)
 
     def add(
         self,

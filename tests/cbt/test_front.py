@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elf.cbt._front import Front
+from elf.cbt._front import KEPT_BYTES, Front
 from elf.cbt.rows import MAX_EMPTY, MIN_EMPTY, Op
 from tests.cbt.cbt_model import MASK, int64s
 
@@ -116,6 +116,20 @@ def test_constants_broadcast() -> None:
     assert front.slots(1, [(np.arange(0), None), (np.array([0]), None)]).tolist() == []
     everything = Front(0, [Op.SUM64])
     assert everything.slots(0, [], rows=3).tolist() == [0, 0, 0]
+
+
+def test_an_emptied_front_needs_nothing_and_holds_little() -> None:
+    front = Front(1, [Op.SUM64])
+    for n in (10, 50_000, 50_000, 10):
+        slots = front.slots(7, [(np.arange(n), None)])
+        front.count(0, slots)
+        assert front.used_bytes == n * (3 + 1 + 2) * 8
+        assert front.used_bytes <= front.nbytes
+        assert front.lanes().tolist() == [[1] * n]
+        front.check()
+        front.clear()
+        assert (len(front), front.used_bytes) == (0, 0)
+        assert front.nbytes <= KEPT_BYTES
 
 
 def test_null_is_not_zero() -> None:

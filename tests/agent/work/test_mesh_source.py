@@ -96,6 +96,17 @@ def test_three_jobs_cost_one_scan(server: Server, log: Log) -> None:
         check_exact(job, server.files)
 
 
+def test_rows_that_are_cut_count_no_more_for_the_next_cut(server: Server, log: Log) -> None:
+    """Else a job that once had many groups would be cut at each beat from then on."""
+    job = Job(log, ONE)
+    server.write(300)
+    job.read()
+    (reading,) = log.source._readings.values()
+    assert reading.rows.uncut_bytes == 0
+    server.write(30)
+    assert log.source.read_if_due(waiting(job), ONE, server.now_s * SECOND, log.now_s) is None
+
+
 def waiting(job: Job, due_us: int = AFTER_ALL) -> Read:
     return Read(job.id, job.request + 1, 1, dict(job.at), 0, due_us=due_us)
 
