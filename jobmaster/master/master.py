@@ -308,8 +308,8 @@ class Master:
             self._readers = readers
             self.publication.is_unfinished = True
         if self.publication.has_work or self.amendments.lane_wait.has_ended(now):
-            is_behind = self.publication.is_behind
-            self._emission.within(now, min(self._emit_us, BEHIND_US) if is_behind else self._emit_us)
+            soon_us = min(self._emit_us, BEHIND_US)
+            self._emission.within(now, soon_us if self.publication.has_more else self._emit_us)
 
     def _emit(self, now: int) -> None:
         self._emission.emitted(now, self._wants_open)

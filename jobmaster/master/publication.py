@@ -77,8 +77,8 @@ class Publication:
         self._emitted_us: int | None = None
         self.is_unfinished = False
         """Whether the last emission left work, or something has changed that is in no entry."""
-        self.is_behind = False
-        """Whether the last emission left windows that are due."""
+        self.is_behind = self.has_more = False
+        """Whether the last emission left windows that are due; and whether because it had as many as it may log."""
         self._final_until: Micros | None = None
         self._settled_us: Micros = BEFORE_ALL
         """No worker will report lines before this time; also known without lines, and for jobs without windows."""
@@ -303,7 +303,7 @@ class Publication:
             self._late_wait_us -= passed_us
         self._emitted_at, self._unsettled.is_news = self.state.index, False
         self.contents.look()
-        self.is_behind = False
+        self.is_behind = self.has_more = False
         due: list[Ready] = []
         opened: list[Ready] = []
         backlog_us = now - self.settings.newest.keep_us
@@ -314,7 +314,7 @@ class Publication:
                 if key in self._pending:
                     continue
                 if len(due) >= min(finals_max, backlog_max if start + size < backlog_us else finals_max):
-                    self.is_unfinished = self.is_behind = True
+                    self.is_unfinished = self.is_behind = self.has_more = True
                     return self._keep_due(due), opened
                 ready = self._final(key, progress, now, has_majority)
                 if isinstance(ready, Ready):
