@@ -144,7 +144,7 @@ class Outbox:
             return former
         if not (former.target.moves and target.moves):
             return SinkQueue(target, is_late=True)
-        former.again()
+        former.forget_sent()
         is_late = former.is_late and former.ledger is None
         return replace(former, target=target, ledger=None, ask_at=None, sending=None, is_late=is_late)
 

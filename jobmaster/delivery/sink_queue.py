@@ -150,7 +150,7 @@ class SinkQueue(msgspec.Struct):
         waiting.times += 1
         self.due_at = due if self.due_at is None else min(self.due_at, due)
 
-    def again(self) -> None:
+    def forget_sent(self) -> None:
         """Nothing counts as sent: the sink is at another node."""
         for waiting in self.waiting.values():
             waiting.due, waiting.times = None, 0
@@ -172,7 +172,7 @@ class SinkQueue(msgspec.Struct):
         return self.has_taken or now - self.took_at < TAKING_US
 
     def slow_down(self) -> None:
-        """Windows were sent often enough: fewer may be in flight."""
+        """It has not answered windows that were sent several times: fewer may be in flight."""
         self.allowed = max(self.allowed // 2, IN_FLIGHT_MAX)
 
     def check(self, most: int) -> None:

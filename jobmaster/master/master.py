@@ -319,7 +319,7 @@ class Master:
             most = min(self.log.room() - ROOM_KEPT, FINALS_MAX)
             backlog_max = 0 if self._ledgers else self.outbox.backlog.room
             due, opened = self.publication.emit(
-                now, self.roster.has_majority(), most, self._wants_open, backlog_max
+                now, self.roster.has_majority(), most, backlog_max, self._wants_open
             )
             for ready in opened:
                 self._publish_open(ready)

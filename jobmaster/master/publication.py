@@ -285,8 +285,8 @@ class Publication:
         now: int,
         has_majority: bool,
         finals_max: int,
-        with_open: bool = True,
-        backlog_max: int = 1 << 16,
+        backlog_max: int,
+        with_open: bool,
     ) -> tuple[list[Ready], list[Ready]]:
         """Returns at most `finals_max` windows to log as final, `backlog_max` of those that ended before retention, and the
         windows to publish as open; each in time order for each version. Without `with_open`, open windows are not read."""

@@ -185,7 +185,7 @@ class Storing:
         except StreamClosed as error:
             self._host.end(error)
         finally:
-            self._work = None
+            self._work, self._taken = None, {}
 
     async def _take_batch(self, letters: Sequence[Letter]) -> None:
         failed: Failed = {}
