@@ -8,6 +8,8 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
 
 from elf.agent.commands.arguments import (
     bounds_of,
@@ -25,13 +27,16 @@ from elf.agent.commands.process.streams import notices, say
 from elf.agent.commands.run_line import Arguments, Output
 from elf.agent.config import units
 from elf.agent.host.allocator import KEEP_FROM, keep_freed_memory
-from elf.agent.run.engine import EMIT_US, Progress, RunOptions, Summary
+from elf.agent.run.engine import EMIT_US, Progress, RunOptions, Summary, is_pipe
 from elf.agent.run.engine import run as run_engine
 from elf.agent.run.progress import ProgressBar, count
 from elf.errors import UsageError
 from elf.jobmaster.windows.result import HeadedSink, PaneState, Sink, Window
 from elf.sinks.console.cells import show_in
 from elf.sinks.console.terminal import new_console
+
+if TYPE_CHECKING:
+    from elf.agent.run.outlet import Outlet
 
 ALL = "all"
 """The report of all panels."""
@@ -46,25 +51,24 @@ def run_command(arguments: Arguments) -> int:
             f"--output: expected {', '.join(Output)}, or html:FILE with --report all; found {arguments.output!r}"
         )
     options = _options(arguments, time.time_ns() // 1_000)
-    is_stream = options.files == ("-",) and not _is_file(0)
-    is_live = is_stream or arguments.follow
-    _check_live(arguments, options.files, is_live=is_live, is_stream=is_stream)
+    _check_live(arguments, options.files)
+    show_in(arguments.display_timezone)
+    if arguments.follow:
+        return _follow(arguments, options)
     if options.memory_max >= KEEP_FROM:
         keep_freed_memory()
     bar = ProgressBar(time.monotonic)
-    show_in(arguments.display_timezone)
-    opened = _sinks(arguments, is_live=is_live)
+    opened = _sinks(arguments)
     sinks = [sink if sink.wants_state else _AfterBar(sink, bar) for sink in opened]
-    show = _shower(bar) if not (arguments.quiet or is_live) else None
     with (
         stop_on_signals() as stop,
         standard_input.ends_on(stop.event) if "-" in options.files else nullcontext(),
     ):
         try:
-            summary = _engine(is_stream, arguments.follow)(
+            summary = run_engine(
                 options,
                 sinks,
-                on_progress=show,
+                on_progress=None if arguments.quiet else _shower(bar),
                 notices=_notices(arguments.quiet, bar),
                 on_lost=_notices(False, bar),
                 stop=stop.event,
@@ -81,13 +85,52 @@ def run_command(arguments: Arguments) -> int:
     if not arguments.quiet:
         _conclude(summary, options, arguments.verbose)
         shown = [sink.rows for sink in sinks if isinstance(sink, _AfterBar)]
-        if summary.parsed and shown and not (is_live or any(shown)):
+        if summary.parsed and shown and not any(shown):
             say(_nothing(summary))
-        if summary.open and not any(sink.wants_open for sink in opened):
-            say(f"{count(summary.open, 'window')} not final yet, and left out; --open shows such windows")
     if summary.lost:
         say("the result lacks lines: no window is final")
     return stop.exit_code or _exit_code(summary, options)
+
+
+def _follow(arguments: Arguments, options: RunOptions) -> int:
+    """Live. Returns the exit code. Raises `ElfError`, `StreamClosed`."""
+    from elf.agent.host.startup import light_event_loop
+
+    light_event_loop(with_uvloop=False)
+    from elf.agent.run.follow import follow
+
+    outlet = _outlet(arguments)
+    with (
+        stop_on_signals() as stop,
+        standard_input.ends_on(stop.event) if options.files == ("-",) else nullcontext(),
+    ):
+        summary = follow(
+            options, outlet, notices=notices(arguments.quiet), on_lost=notices(False), stop=stop.event
+        )
+    if not arguments.quiet:
+        _conclude(summary, options, arguments.verbose)
+        if summary.open and not outlet.is_open:
+            say(f"{count(summary.open, 'window')} not final yet, and left out; --open shows such windows")
+    if summary.lost:
+        say("the result lacks lines")
+    return stop.exit_code or _exit_code(summary, options)
+
+
+def _outlet(arguments: Arguments) -> Outlet:
+    """Where live windows go: see `_sinks`."""
+    from elf.agent.run.outlet import Outlet
+
+    form, folders = _form_and_folders(arguments)
+    if form is None:
+        return Outlet(None, lakes=folders)
+
+    def new(stream: BinaryIO | None) -> Sink:
+        opens = arguments.open
+        return new_console(
+            form, color=arguments.color, meta=arguments.meta, opens=opens, empties=True, stream=stream
+        )
+
+    return Outlet(new, new(None).wants_open, folders)
 
 
 def _run_page(arguments: Arguments) -> int:
@@ -127,33 +170,20 @@ def _run_page(arguments: Arguments) -> int:
     return stop.exit_code or _exit_code(summary, options)
 
 
-def _engine(is_stream: bool, follows: bool) -> Callable[..., Summary]:
-    """The engine: reads files once, or follows them until a signal comes, or standard input until it ends."""
-    if not (is_stream or follows):
-        return run_engine
-    from elf.agent.single import follow
-
-    return follow.follow_stream if is_stream else follow.follow
-
-
-def _is_file(descriptor: int) -> bool:
-    return stat.S_ISREG(os.fstat(descriptor).st_mode)
-
-
 def _has_input() -> bool:
     """Whether standard input is a file, a pipe or a socket: neither a terminal nor /dev/null."""
     mode = os.fstat(0).st_mode
     return stat.S_ISREG(mode) or stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
 
 
-def _check_live(arguments: Arguments, files: Sequence[str], *, is_live: bool, is_stream: bool) -> None:
+def _check_live(arguments: Arguments, files: Sequence[str]) -> None:
     """Raises UsageError for arguments that need another input."""
-    if arguments.follow and "-" in files and not is_stream:
+    if arguments.follow and "-" in files and not is_pipe(files):
         raise UsageError("-: standard input can be followed if it is a pipe, and the only input; name files")
     given = {"--lateness": arguments.lateness, "--emit": arguments.emit, "--open": arguments.open}
     for flag, value in given.items():
-        if value and not is_live:
-            raise UsageError(f"{flag}: is for live logs; give --follow too, or pipe the log to elf run")
+        if value and not arguments.follow:
+            raise UsageError(f"{flag}: is for live logs; give --follow too")
 
 
 def _options(arguments: Arguments, now_us: int) -> RunOptions:
@@ -209,19 +239,23 @@ def _question(arguments: Arguments) -> tuple[str, tuple[str, ...]]:
     return query, files
 
 
-def _sinks(arguments: Arguments, *, is_live: bool) -> list[Sink]:
-    """The console unless other sinks are named; with others, the console only if it is named or --output is given."""
+def _form_and_folders(arguments: Arguments) -> tuple[str | None, list[Path]]:
+    """The console's form, and the lakes. The console unless other sinks are named; with others, only if it is named or --output
+    is given."""
     specs = sink_specs(arguments.sink)
     forms = [one.output for one in specs if one.kind == "console"]
+    folders = list(dict.fromkeys(one.folder for one in specs if one.folder is not None))
+    if specs and not (arguments.output or forms):
+        return None, folders
+    return arguments.output or next(iter(forms), "auto"), folders
+
+
+def _sinks(arguments: Arguments) -> list[Sink]:
+    form, folders = _form_and_folders(arguments)
     sinks: list[Sink] = []
-    if not specs or arguments.output or forms:
-        form = arguments.output or next(iter(forms), "auto")
-        sinks.append(
-            new_console(
-                form, color=arguments.color, meta=arguments.meta, opens=arguments.open, empties=is_live
-            )
-        )
-    for folder in {one.folder for one in specs if one.folder is not None}:
+    if form is not None:
+        sinks.append(new_console(form, color=arguments.color, meta=arguments.meta, opens=False))
+    for folder in folders:
         from elf.sinks.lake.parquet import ParquetSink
 
         sinks.append(ParquetSink(folder))

@@ -1,15 +1,15 @@
-"""Standard input as a followed source: one file, whose lines are taken as they come, until it ends."""
+"""A pipe on standard input: its lines are taken as they come, until it ends."""
 
 from __future__ import annotations
 
 import os
 import select
 import time
+from collections.abc import Iterator
 
 from elf.agent.files.blocks import Block, Cutter, FileKey, fingerprint
 from elf.agent.files.content import Content, open_content
 from elf.agent.files.inputs import Lost, fill
-from elf.agent.files.source import SourceState
 from elf.errors import SourceError
 
 NAME = "-"
@@ -19,23 +19,20 @@ HEAD_S = 0.2
 
 
 class Stream:
-    """The lines of a pipe, a socket or a terminal. It has what `LiveSource` needs of a `Source`.
+    """The lines of a pipe, a socket or a terminal.
 
     A read never waits for more bytes, except within compressed ones. lost: called with bytes that cannot be read.
     """
 
-    poll_s = 1.0
+    name = NAME
 
     def __init__(self, descriptor: int, lost: Lost) -> None:
-        self.name, self.notices = NAME, list[str]()
         self.ended = self.is_over = False  # no more bytes will come; the last block was returned
-        self.complete_until: float | None = None
         self._descriptor, self._lost = descriptor, lost
         self._content: Content | None = None
         self._cutter = Cutter()
         self._key, self._start = FileKey(1, 0), 0
         self._head = b""
-        self._scanned_at = 0.0
         self._poll = select.poll()
         self._poll.register(descriptor, select.POLLIN)
 
@@ -61,17 +58,21 @@ class Stream:
     def head(self, key: FileKey | None = None) -> bytes:
         return self._head
 
-    def scan(self, now: float) -> None:
-        self._scanned_at, self.complete_until = now, None
+    def blocks(self) -> Iterator[Block]:
+        """All lines to the end, as they come. A block is valid until the next one is read."""
+        while not self.is_over:
+            if (block := self.read()) is not None:
+                yield block
+            else:
+                self._poll.poll()
 
-    def read(self, now: float) -> Block | None:
+    def read(self) -> Block | None:
         """The next whole lines; None while there are none, and after the last block."""
         if self.is_over:
             return None
         data = self._cutter.cut()
         while not data and not self.ended:
             if not self._is_readable():
-                self.complete_until = self._scanned_at
                 return None
             self.ended = not self._fill()
             data = self._cutter.cut()
@@ -99,23 +100,6 @@ class Stream:
             self._head += bytes(data[len(self._head) - start : HEAD_BYTES - start])
         done = self._content.disk_bytes if self._content is not None else 0
         return Block(self._key, NAME, start, self._start, data, too_long, start == 0, self.is_over, done)
-
-    @property
-    def at_end(self) -> bool:
-        return self.complete_until is not None
-
-    def unread(self) -> set[int]:
-        return set()
-
-    def positions(self) -> SourceState:
-        """Nothing: a stream cannot be resumed."""
-        return SourceState()
-
-    def fileno(self) -> int:
-        return self._descriptor
-
-    def wake(self) -> bool:
-        return True
 
     def close(self) -> None:
         if self._content is not None:

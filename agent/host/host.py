@@ -38,6 +38,7 @@ from elf.agent.host.job_costs import JobCosts
 from elf.agent.host.memory import LOOK_S, Memory
 from elf.agent.host.metrics import MetricsServer, health, metrics, unparsed_sources
 from elf.agent.host.notices import Milestones, NoticeLog
+from elf.agent.host.only_job import OnlyJob
 from elf.agent.host.own_jobs import has_own, submit_own
 from elf.agent.host.peers import Peers
 from elf.agent.host.recalls import Recalls
@@ -79,6 +80,9 @@ LEAVE_S_MAX = 60.0
 """How long an agent that leaves for good waits until the mesh has every line of its logs."""
 
 
+def _say_nothing(text: str) -> None: ...
+
+
 class Host:
     """One agent in a mesh, or alone. `run` it once. Everything but reading and writing happens on the loop."""
 
@@ -89,7 +93,9 @@ class Host:
         trust: Trust | None,
         notices: Callable[[str], None],
         former: Restart | None = None,
+        only: OnlyJob | None = None,
     ) -> None:
+        """only: what this agent lives for, instead of the jobs of its file and of commands."""
         self.config, self.mesh = config, config.mesh
         self.parameters = config.mesh.parameters.within(config.agent.memory_max)
         self.keys, self.trust = keys, trust
@@ -101,7 +107,8 @@ class Host:
         """The instance of this process: see `elf.srt.messages.messages.Instance`."""
         self.peers = Peers()
         self.notice_log = NoticeLog(notices, self.peers.name_of)
-        self.milestones = Milestones(notices, self.peers.name_of)
+        self._only, self._say = only, notices if only is None else _say_nothing
+        self.milestones = Milestones(self._say, self.peers.name_of)
         self.clock = Clock()
         self.costs = JobCosts()
         self.reading = SourceThreads(self, self.mesh.cpu_max)
@@ -249,7 +256,8 @@ class Host:
         if self.mesh.sinks:
             from elf.agent.host.sinks.sink_host import SinkHost
 
-            self.sinks = SinkHost(self.mesh.sinks, self, records, self.config.agent.state_dir)
+            new_sink = self._only.new_sink if self._only is not None else None
+            self.sinks = SinkHost(self.mesh.sinks, self, records, self.config.agent.state_dir, new_sink)
         self.seeds = Seeds(self.mesh.seeds, me.id, self.transport.ask, self._found_seed)
         await self.seeds.first()
         if self.single_instance.rival is None:
@@ -262,10 +270,12 @@ class Host:
         self.is_started = True
         at = self.transport.address.partition("/")[0]
         place = f"at {at}" if at else "in no mesh, since it has no listen"
-        self.notices(f"agent {self.config.agent.name} ({short(self.node.id)}) begins, {place}")
+        self._say(f"agent {self.config.agent.name} ({short(self.node.id)}) begins, {place}")
         effects = self.node.start(self.clock_us(), records, self.seeds.contacts())
         records.close()
         self.perform(effects)
+        if self._only is not None:
+            self.submit(self._only.spec.item())
 
     async def _wait(self, records: Stored) -> None:
         """Wait while another process with this key lives, and serve only commands meanwhile."""
@@ -306,7 +316,7 @@ class Host:
                 ) from error
         beside = [asyncio.create_task(self.reading.look_at_columns())]
         beside += [asyncio.create_task(OwnWindows(self, *each).run()) for each in self.config.shown]
-        if has_own(self.config, self.node.directory):
+        if self._only is None and has_own(self.config, self.node.directory):
             beside.append(asyncio.create_task(submit_own(self.config, controls[0].path, self.notices)))
             beside[-1].add_done_callback(self._submitted)
         try:

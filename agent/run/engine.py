@@ -6,16 +6,19 @@ files -> Feed -> Worker -> Panes -> windows -> sinks; without groups: files -> F
 from __future__ import annotations
 
 import itertools
+import os
+import stat
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from threading import Event
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import msgspec
 from msgspec.structs import replace
 
 from elf.agent.files import inputs
 from elf.agent.files.blocks import Block
+from elf.agent.files.stream import Stream
 from elf.agent.formats.batch import Reject
 from elf.agent.formats.choice import FormatChoice, head_of, text_of
 from elf.agent.formats.fields import Reason
@@ -30,7 +33,7 @@ from elf.jobmaster.plan.plan import Plan, RowPlan
 from elf.jobmaster.values.sql_types import SqlType
 from elf.jobmaster.windows.panes import Panes
 from elf.jobmaster.windows.result import INCOMPLETE, ColumnInfo, Sink, StateSink, Window
-from elf.jobmaster.windows.windows import Published, Publisher, bounded
+from elf.jobmaster.windows.windows import Publisher, bounded
 
 if TYPE_CHECKING:
     from elf.agent.run.rows import RowShot
@@ -38,6 +41,12 @@ if TYPE_CHECKING:
 MEMORY_MAX = 256 << 20
 INTERRUPTED = "interrupted; what was read up to there follows"
 EMIT_US = 250_000
+LINES_ONLY = (
+    "--sink parquet keeps groups, and this query returns lines; add GROUP BY, or print with --output csv"
+)
+GOES_ON = "the log goes on: --follow shows windows as they become final, and not only at its end"
+GOES_ON_S, NEAR_US = 5.0, 60_000_000
+"""A pipe goes on whose lines, after so long, are from the last minute."""
 DAY_US = 86_400_000_000
 STORE_BYTES = 16 << 20
 """Bytes that a lake sink gathers before it writes: the writer's process holds all of them."""
@@ -119,6 +128,44 @@ class Summary(msgspec.Struct):
     span: tuple[int, int] | None = None
 
 
+class Log(NamedTuple):
+    """What is to be read, of which nothing is read but the beginning. files: how many. total: their bytes; None: not known."""
+
+    formats: FormatChoice
+    heads: Mapping[str, bytes]
+    blocks: Iterator[Block]
+    files: int = 1
+    total: int | None = None
+    is_pipe: bool = False
+
+
+def is_pipe(files: Sequence[str]) -> bool:
+    """Whether the only input is a pipe, a socket or a terminal on descriptor 0."""
+    return tuple(files) == ("-",) and not stat.S_ISREG(os.fstat(0).st_mode)
+
+
+def piped(options: RunOptions, notices: Callable[[str], None], lost: Lost) -> Log:
+    """Descriptor 0. Waits for its first lines."""
+    stream = Stream(0, lost)
+    heads = {stream.name: stream.gather_head()}
+    formats = FormatChoice(
+        options.format,
+        notices,
+        lenient=not stream.has_whole_head,  # a live log may begin with other lines
+        head=lambda block: stream.head(block.file),
+    )
+    return Log(formats, heads, stream.blocks(), is_pipe=True)
+
+
+def _of_files(options: RunOptions, notices: Callable[[str], None], lost: Lost) -> Log:
+    paths = inputs.expand(options.files, lost)
+    formats = FormatChoice(options.format, notices)
+    blocks = inputs.read(paths, notices=notices, lost=lost)
+    first = next(blocks, None)  # only one: each block is a view that is valid until the next one is read
+    rest = itertools.chain([first] if first is not None else [], blocks)
+    return Log(formats, heads(paths, first), rest, len(paths), inputs.total_bytes(paths))
+
+
 class OneShot:
     """A bounded run: `take` the blocks, then the `windows`."""
 
@@ -171,14 +218,19 @@ class OneShot:
 
 
 def new_feed(
-    options: RunOptions, formats: FormatChoice, reader: Reader, settle: Callable[[], None] = lambda: None
+    options: RunOptions,
+    formats: FormatChoice,
+    reader: Reader,
+    settle: Callable[[], None] = lambda: None,
+    head: Callable[[Block], bytes] = lambda block: b"",
 ) -> Feed:
-    """The feed of a bounded run with one reader."""
+    """The feed of a run with one reader. head: the beginning of a block's file."""
     return Feed(
         formats.of,
         [reader],
         columns=columns_for([reader]),
         settle=settle,
+        head=head,
         timezone=options.timezone,
         bounds=options.bounds,
         strings_max=max(1 << 18, min(8 << 20, options.memory_max // 16)),
@@ -201,9 +253,7 @@ def _new_shot(
 def refuse_states(sinks: Sequence[Sink]) -> None:
     """Raises UsageError if a sink takes states of windows, of which a query whose rows are lines has none."""
     if any(sink.wants_state for sink in sinks):
-        raise UsageError(
-            "--sink parquet keeps groups, and this query returns lines; add GROUP BY, or print with --output csv"
-        )
+        raise UsageError(LINES_ONLY)
 
 
 def run(
@@ -215,8 +265,10 @@ def run(
     on_lost: Callable[[str], None] = lambda _: None,
     on_plan: Callable[[Plan | RowPlan], None] = lambda _: None,
     stop: Event | None = None,
+    log: Log | None = None,
 ) -> Summary:
-    """Run a query over files and give every window to the sinks; see `RunOptions`.
+    """Run a query over files, or over a pipe to its end, and give every window to the sinks; see `RunOptions`. log: they, if they
+    are open.
 
     Raises QueryError, UsageError, FormatError before anything is read; OSError from a sink. A set `stop` ends the reading,
     and what was read is published. `on_lost` gets input that is missing from the result (`Summary.lost`): then no window
@@ -224,24 +276,27 @@ def run(
     """
     began = time.monotonic()
     lost = Lost(on_lost)
-    paths = inputs.expand(options.files, lost)
-    formats = FormatChoice(options.format, notices)
-    blocks = inputs.read(paths, notices=notices, lost=lost)
-    first = next(blocks, None)  # only one: each block is a view that is valid until the next one is read
-    plan = compile_plan(options, formats.schema(heads(paths, first)))
+    if log is None:
+        log = (piped if is_pipe(options.files) else _of_files)(options, notices, lost)
+    formats = log.formats
+    plan = compile_plan(options, formats.schema(log.heads))
     for note in formats.notes(column.name for column in plan.columns):
         notices(note)
     check_lakes(plan, sinks)
     on_plan(plan)
     reading = time.monotonic()
     shot = _new_shot(options, plan, formats, sinks)
-    total = inputs.total_bytes(paths)
+    may_go_on = log.is_pipe and isinstance(plan, Plan) and plan.window is not None
     try:
-        for block in itertools.chain([first] if first is not None else [], blocks):
+        for block in log.blocks:
             shot.take(block)
             put_ready(shot, sinks)
             if on_progress is not None:
-                on_progress(Progress(block.size_done, total, shot.feed.totals.lines))
+                on_progress(Progress(block.size_done, log.total, shot.feed.totals.lines))
+            if may_go_on and time.monotonic() - reading > GOES_ON_S:
+                may_go_on = False
+                if (shot.feed.time_max or 0) > time.time_ns() // 1_000 - NEAR_US:
+                    notices(GOES_ON)
             if shot.is_done or (stop is not None and stop.is_set()):
                 break
         if stop is not None and stop.is_set():
@@ -252,7 +307,7 @@ def run(
             shot.deliver(sinks, lost)
         else:
             put_last(shot, sinks, lost)
-        summary = summary_of(shot, formats, len(paths), time.monotonic() - began)
+        summary = summary_of(shot, formats, log.files, time.monotonic() - began)
         return replace(summary, lost=tuple(lost.what), reading_s=time.monotonic() - reading)
     finally:
         shot.close()
@@ -335,10 +390,9 @@ def deliver(
     budget: Budget,
     sinks: Sequence[Sink],
     lost: Lost,
-    published: Mapping[int, Published] = {},
 ) -> None:
     """Give the windows of a complete input to the sinks: all final, or, if input is missing, none, since its lines may be of any
-    time. The panes are removed. published: the windows, by their start, of which sinks have an open revision."""
+    time. The panes are removed."""
     stores = [cast(StateSink, sink) for sink in sinks if sink.wants_state]
     if stores and lost.what:
         lost.notices(
@@ -347,8 +401,6 @@ def deliver(
     elif stores:
         _store(publisher, panes, budget, stores)
     for window in bounded(publisher, panes):
-        if (before := published.get(publisher.key(window))) is not None:
-            window = replace(window, revision=(*window.revision[:2], before.n + 1))
         put(sinks, replace(window, status=INCOMPLETE, agents_reporting=0) if lost.what else window)
     for sink in sinks:
         sink.flush()

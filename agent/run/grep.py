@@ -72,11 +72,9 @@ class Matches:
         batch: Batch,
         *,
         pane_before: int | None = None,
-        retained_us: int | None = None,
-        late_us: int = 0,
     ) -> None:
         """Evaluate the condition. `rows`: where it is true; `within`: rows between --since and --until."""
-        del pane_before, retained_us, late_us
+        del pane_before
         self.within = np.ones(batch.rows, dtype=np.bool_)
         for bound, keeps in zip(self._bounds or (), (np.greater_equal, np.less), strict=False):
             if bound is not None:
@@ -93,10 +91,6 @@ class Matches:
         out = np.zeros(count, dtype=np.bool_)
         out[~rejected] = self.within & ~self.rows if invert else self.rows
         return out | rejected if invert and self._bounds is None else out
-
-    def pane_of(self, time_us: int) -> int:
-        """All lines are in one pane."""
-        return 0
 
     def count_rejects_at(self, time_us: int, rejects: int) -> None:
         """Does nothing: the feed counts rejected lines."""

@@ -64,11 +64,9 @@ class RowReader:
         batch: Batch,
         *,
         pane_before: int | None = None,
-        retained_us: int | None = None,
-        late_us: int = 0,
     ) -> None:
-        """Take the rows of a batch. The arguments about windows have no meaning here: no line is late."""
-        del pane_before, retained_us, late_us
+        """Take the rows of a batch. There are no panes here."""
+        del pane_before
         rows, columns = batch.rows, batch.columns
         first, self._lines = self._lines, self._lines + rows
         if not rows or self.is_done:
@@ -110,10 +108,6 @@ class RowReader:
         """The values, independent of the parser's dictionaries, which change with the next block."""
         copies: dict[int, Texts] = {}
         return [_cell(evaluate(each, columns, rows, self.cache).full(rows), copies) for each in expressions]
-
-    def pane_of(self, time_us: int) -> int:
-        """All lines are in one pane."""
-        return 0
 
     def count_rejects_at(self, time_us: int, rejects: int) -> None:
         """Does nothing: the feed counts rejected lines, and no window needs them."""

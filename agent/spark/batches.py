@@ -35,11 +35,9 @@ class Batches:
         batch: Batch,
         *,
         pane_before: int | None = None,
-        retained_us: int | None = None,
-        late_us: int = 0,
     ) -> None:
-        """Take the rows of a batch. The arguments about windows have no meaning here."""
-        del pane_before, retained_us, late_us
+        """Take the rows of a batch. There are no panes here."""
+        del pane_before
         if batch.rows:
             vectors = [batch.columns[column.name].full(batch.rows) for column in self.plan.columns]
             arrays = [_array(each, type) for each, type in zip(vectors, self.types, strict=True)]
@@ -48,9 +46,6 @@ class Batches:
     def take(self) -> list[Any]:
         taken, self.ready = self.ready, []
         return taken
-
-    def pane_of(self, time_us: int) -> int:
-        return 0
 
     def count_rejects_at(self, time_us: int, rejects: int) -> None:
         """Does nothing: `Totals` has the counts."""

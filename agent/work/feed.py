@@ -120,12 +120,8 @@ class Reader(Protocol):
         batch: Batch,
         *,
         pane_before: int | None = None,
-        retained_us: int | None = None,
-        late_us: int = 0,
     ) -> None:
         """See `elf.agent.work.worker.Worker`, as for the other methods."""
-
-    def pane_of(self, time_us: int) -> int: ...
 
     def count_rejects_at(self, time_us: int, rejects: int) -> None: ...
 
@@ -167,19 +163,8 @@ class Feed:
         """Memory of the dictionaries."""
         return self._parsers.nbytes
 
-    def take(
-        self,
-        block: Block,
-        *,
-        now_us: int,
-        retained_us: Sequence[int | None] = (),
-        late_us: int = 0,
-    ) -> None:
-        """Parse a block and pass it to every worker.
-
-        now_us: the machine's clock. retained_us: per worker, see `Worker.add`.
-        """
-        retained_of = list(zip(self._workers, retained_us or [None] * len(self._workers), strict=True))
+    def take(self, block: Block, *, now_us: int) -> None:
+        """Parse a block and pass it to every worker. now_us: the machine's clock."""
         format = self._format_of(block)
         parser = self._parsers.of(format)
         if parser.full():
@@ -196,11 +181,10 @@ class Feed:
         if rejected_at is None:
             state.pending_rejects += too_long + int(np.count_nonzero(batch.reject_rows == 0))
             timed = without_untimed(batch)
-        for worker, retained in retained_of:
-            before = _retained(worker, rejected_at, retained, late_us)
-            _count_too_long(worker, before, too_long)
+        for worker in self._workers:
+            _count_too_long(worker, rejected_at, too_long)
             mine = batch if worker.plan.window is None else timed
-            worker.add(complete(mine, worker), pane_before=before, retained_us=retained, late_us=late_us)
+            worker.add(complete(mine, worker), pane_before=rejected_at)
         self._after(state, batch)
 
     def empty_dictionaries(self) -> None:
@@ -248,13 +232,6 @@ def without_untimed(batch: Batch) -> Batch:
     if not len(batch.reject_rows) or int(batch.reject_rows[0]) > 0:
         return batch
     return msgspec.structs.replace(batch, reject_rows=batch.reject_rows[batch.reject_rows > 0])
-
-
-def _retained(worker: Reader, time_us: int | None, retained_us: int | None, late_us: int) -> int | None:
-    """The time at which rejects are counted; `late_us` for a dropped pane, which must not return without its groups."""
-    if time_us is None or retained_us is None or worker.pane_of(time_us) >= retained_us:
-        return time_us
-    return late_us
 
 
 def last_header(head: bytes) -> bytes:

@@ -96,12 +96,14 @@ class MeshSource:
         FormatError, UsageError for an unknown time zone."""
         self.name, self.counters, self.totals = name, Counters(), Totals()
         self._worker, self._budget = worker, budget
-        self._idle_grace_us, self._grace_s = idle_grace_us, grace_s
+        self.idle_grace_us, self._grace_s = idle_grace_us, grace_s
         cap = budget.cap_bytes
         self._line_max = line_max
         self._block_bytes = min(block_bytes, max(cap // bounds.BLOCK_DIVISOR, line_max + 1))
         self._memory_max = cap // bounds.BUDGET_DIVISOR
         self._turn_bytes, self._cut_bytes = cut_bytes, min(cut_bytes, cap // bounds.CUT_DIVISOR)
+        # The latest time of all lines, after the last read.
+        self.latest_us: Micros | None = None
         self._totals, self._unparsed, self._path = Totals(), Unparsed(name, format), ""
         # After the last read: memory held; bytes that no job has read, by path; see `LogFiles.gone_us` and `Source`.
         self.nbytes, self.lag_bytes, self.poll_s = 0, dict[str, int](), 0.0
@@ -180,7 +182,7 @@ class MeshSource:
         self.nbytes = held + self._held.nbytes + self._block_bytes + len(self._rescans) * (self._line_max + 1)
         self.lag_bytes, self.problems = self._source.lag_bytes(), self._losses.problems
         self.inodes, self.poll_s = self._source.inodes(), self._source.poll_s
-        self.gone_us = self._files.gone_us()
+        self.gone_us, self.latest_us = self._files.gone_us(), self._time_max
         if self.totals.lines != self._totals.lines:
             copies = {"rejects": Counter(self._totals.rejects), "lost": Counter(self._totals.lost)}
             self.totals = msgspec.structs.replace(self._totals, **copies)
@@ -587,10 +589,8 @@ class MeshSource:
             if not place.over and (generation in unread or place.offset != self._files.front_of(place.note)):
                 latest = min(latest or 0, place.last_us or 0)
         scan_s, line_s = self._files.scan_s, self._parse_health.line_s
-        is_quiet = (
-            scan_s is not None and line_s is not None and (scan_s - line_s) * 1e6 >= self._idle_grace_us
-        )
+        is_quiet = scan_s is not None and line_s is not None and (scan_s - line_s) * 1e6 >= self.idle_grace_us
         is_first = self._parse_health.is_failing and reading.watermark_us < (latest or 0)
         if caught_up and is_quiet and not is_first and self._source.complete_until is not None:
-            latest = max(latest or 0, self._files.scan_clock_us - self._idle_grace_us)
+            latest = max(latest or 0, self._files.scan_clock_us - self.idle_grace_us)
         return max(reading.watermark_us, min(latest or 0, self._files.clock_us))

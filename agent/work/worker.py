@@ -94,34 +94,31 @@ class Worker:
         batch: Batch,
         *,
         pane_before: int | None = None,
-        retained_us: int | None = None,
-        late_us: int = 0,
     ) -> None:
         """Reduce a batch.
 
         pane_before: event time (microseconds) of the last line of the same file before this batch: its pane takes the
-        rejects that come before the first row; without one, the first row's pane does. retained_us: rows of panes before
-        it are not merged but counted as late, in the pane of `late_us`.
+        rejects that come before the first row; without one, the first row's pane does.
         """
         rows = batch.rows
         columns: Mapping[str, Vector] = batch.columns
         panes = self._panes(batch)
-        late = self._count_lines(batch, panes, pane_before, retained_us, late_us)
+        self._count_lines(batch, panes, pane_before)
         if batch.lost:
-            self._count_lost(batch, panes, late)
+            self._count_lost(batch, panes)
         if not rows:
             return
-        keep = None if late is None else ~late
         if self.plan.where is not None:
-            truth = truth_of(evaluate(self.plan.where, columns, rows, self.cache), rows)
-            keep = truth if keep is None else keep & truth
-        if keep is not None and not keep.all():
-            chosen = np.flatnonzero(keep)
-            if not len(chosen):
-                return
-            rows = len(chosen)
-            columns = {name: vector.take(chosen) for name, vector in columns.items() if name in self._wanted}
-            panes = panes[chosen] if isinstance(panes, np.ndarray) else panes
+            keep = truth_of(evaluate(self.plan.where, columns, rows, self.cache), rows)
+            if not keep.all():
+                chosen = np.flatnonzero(keep)
+                if not len(chosen):
+                    return
+                rows = len(chosen)
+                columns = {
+                    name: vector.take(chosen) for name, vector in columns.items() if name in self._wanted
+                }
+                panes = panes[chosen] if isinstance(panes, np.ndarray) else panes
         self._reduce(columns, rows, panes)
 
     def _panes(self, batch: Batch) -> int | NDArray[np.int64]:
@@ -137,37 +134,19 @@ class Worker:
             time_us = self._clock.local_of(time_us)
         return time_us - time_us % self._pane_us if self._pane_us else 0
 
-    def _count_lines(
-        self,
-        batch: Batch,
-        panes: int | NDArray[np.int64],
-        pane_before: int | None,
-        retained_us: int | None,
-        late_us: int,
-    ) -> Mask | None:
-        """Count the lines of each pane; returns the mask of late rows, or None when none is."""
-        late: Mask | None = None
-        if retained_us is not None and isinstance(panes, np.ndarray):
-            late = panes < retained_us
-            if late.any():
-                panes = np.where(late, self.pane_of(late_us), panes)
-            else:
-                late = None
+    def _count_lines(self, batch: Batch, panes: int | NDArray[np.int64], pane_before: int | None) -> None:
+        """Count the lines of each pane."""
         if batch.rows:
             slots = self._line_slots(panes, batch.rows)
             self._lines.count(READ, slots)
             self._lines.count(PARSED, slots)
-            if late is not None:
-                self._lines.count(LATE, slots, late)
         placed = batch.rows > 0 or pane_before is not None or not self._pane_us
         if len(batch.reject_rows) and placed:
             self._count_rejects(batch, panes, pane_before)
-        return late
 
-    def _count_lost(self, batch: Batch, panes: int | NDArray[np.int64], late: Mask | None) -> None:
+    def _count_lost(self, batch: Batch, panes: int | NDArray[np.int64]) -> None:
         for column, rows in batch.lost.items():
             if column in self._wanted:
-                rows = rows if late is None else rows[~late[rows]]
                 at = panes[rows] if isinstance(panes, np.ndarray) else np.full(len(rows), panes)
                 for pane, count in zip(*np.unique(at, return_counts=True), strict=True):
                     self._lost[column, int(pane)] += int(count)

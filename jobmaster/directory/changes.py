@@ -36,7 +36,8 @@ def may_follow(ballot: Ballot, last: int) -> bool:
 
 def first_entry(spec: JobSpec, ballot: Ballot, now: Micros, earlier: KnownSchedule | None = None) -> Begin:
     """Rule 7, 8: a new log never begins at position zero, but with the oldest retained pane (or with the job, if that is later).
-    Only the first log of a job of `ALL_TIME` begins with the oldest line that an agent has: nothing was published before.
+    Only the first log of a job that counts lines from before it was started begins where the job does, or with the oldest line
+    that an agent has (`ALL_TIME`): nothing was published before.
     earlier: the schedule of an earlier log, according to the directory."""
     known = _known_lines(spec, ballot, earlier) if earlier is not None else ()
     schedule = known or _first_schedule(spec, ballot)
@@ -44,7 +45,7 @@ def first_entry(spec: JobSpec, ballot: Ballot, now: Micros, earlier: KnownSchedu
     late_us = max(each.lateness_us for each in every(schedule, spec.base))
     retained_us = retained_from(schedule, spec.base, now - late_us - max(sizes))
     is_first = ballot[0] <= 1 and earlier is None
-    since = ALL_TIME if spec.since_us == ALL_TIME and is_first else max(spec.since_us, retained_us)
+    since = spec.since_us if _counts_earlier(spec) and is_first else max(spec.since_us, retained_us)
     if len(spec.versions) == 1 and len(spec.changes) < 2:
         since = max(since, spec.line_us)
     since -= since % (sizes[0] or 1)
@@ -55,6 +56,11 @@ def first_entry(spec: JobSpec, ballot: Ballot, now: Micros, earlier: KnownSchedu
     is_all = is_all and settings_at(schedule, AFTER_ALL, spec.base) == spec.settings
     rank = rank_of(spec) if is_all else min(earlier.rank, rank_of(spec))
     return Begin(ballot, since, without_past(schedule, since), rank)
+
+
+def _counts_earlier(spec: JobSpec) -> bool:
+    """Whether the job counts lines from before it was started."""
+    return spec.since_us == ALL_TIME or (bool(spec.changes) and spec.since_us < spec.changes[0].asked_us)
 
 
 def _known_lines(spec: JobSpec, ballot: Ballot, earlier: KnownSchedule) -> Schedule:
@@ -77,16 +83,18 @@ def _known_lines(spec: JobSpec, ballot: Ballot, earlier: KnownSchedule) -> Sched
 
 
 def _first_schedule(spec: JobSpec, ballot: Ballot) -> Schedule:
-    """The schedule of a job without a log. If its last change is a `split`, the previous version is in force before its line."""
+    """The schedule of a job without a log. If its last change is a `split`, the previous version is in force before its line. If
+    the job counts lines from an earlier time on, its first version begins at that time, within a window perhaps."""
     number, last = next_number(ballot, ()), spec.versions[-1]
-    first, change = Line(number, last.digest, 0, last.plan), spec.changes[-1] if spec.changes else None
+    from_us = spec.since_us if _counts_earlier(spec) and spec.since_us != ALL_TIME else 0
+    first, change = Line(number, last.digest, from_us, last.plan), spec.changes[-1] if spec.changes else None
     both = change.settings if change is not None else None
     if (len(spec.versions) == 1 and both is None) or spec.mode != "split" or not spec.line_us:
         return (carry((), first, spec.settings, spec.base),)
     former = change.former if change is not None else ""
     before = next((each for each in spec.whole if each.digest == former), spec.whole[-2:][0])
     first = carry(
-        (), Line(number, before.digest, 0, before.plan), both[0] if both else spec.settings, spec.base
+        (), Line(number, before.digest, from_us, before.plan), both[0] if both else spec.settings, spec.base
     )
     line = Line(number + 1, last.digest, spec.line_us, last.plan)
     return first, carry((first,), line, spec.settings, spec.base)

@@ -190,10 +190,10 @@ def test_ctrl_c_prints_the_open_windows(log: Path) -> None:
 
 
 def test_a_live_pipe_is_answered_as_its_lines_come() -> None:
-    """`kubectl logs -f … | elf run Q`: final windows while it runs, also those without a row; the rest when it ends."""
+    """`kubectl logs -f … | elf run -f Q`: final windows while it runs, also those without a row; the rest when it ends."""
     query = "SELECT window, count(*) AS n FROM access WHERE status >= 500 GROUP BY window(time, '1 second')"
     with subprocess.Popen(
-        [*ELF, "run", query, "--lateness", "0s"],
+        [*ELF, "run", query, "--follow", "--lateness", "0s"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

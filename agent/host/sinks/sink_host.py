@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from elf.agent.config.specs import SinkSection
 from elf.agent.host.compaction import Care, Compaction
+from elf.agent.host.only_job import NewSink
 from elf.agent.host.sinks.alert_outlets import AlertOutlets
 from elf.agent.host.sinks.outlets import Outlet, Outlets, alert_carrier
 from elf.agent.host.sinks.storing import Storing
@@ -45,9 +46,16 @@ FOREVER_US = 1 << 60
 class SinkHost:
     """All sinks of an agent. Runs on the loop of its host."""
 
-    def __init__(self, sections: Sequence[SinkSection], host: Host, records: Records, folder: Path) -> None:
-        """folder: for parts of windows, unless a lake has one. Raises ElfError without pyarrow, UsageError where a lake's folder
-        cannot be made."""
+    def __init__(
+        self,
+        sections: Sequence[SinkSection],
+        host: Host,
+        records: Records,
+        folder: Path,
+        new_sink: NewSink | None = None,
+    ) -> None:
+        """folder: for parts of windows, unless a lake has one. new_sink: see `Streams`. Raises ElfError without pyarrow,
+        UsageError where a lake's folder cannot be made."""
         self._host = host
         self._patterns = {each.name: each.jobs for each in sections if each.jobs}
         kept = {key: list(known) for (kind, key), known in records.items() if kind == "ledger"}
@@ -60,7 +68,7 @@ class SinkHost:
         }
         if forms:
             opens = {each.name for each in sections if each.shows_open}
-            streams = Storing({}, Streams(forms, opens), *about, folder, self._compact)
+            streams = Storing({}, Streams(forms, opens, new_sink), *about, folder, self._compact)
             self._stores |= dict.fromkeys(forms, streams)
         self._outlets = Outlets(sections, host.node.name, *about, folder)
         self.alerts = AlertOutlets(

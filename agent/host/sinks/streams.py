@@ -17,6 +17,7 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import Any, BinaryIO, cast
 
+from elf.agent.host.only_job import NewSink
 from elf.jobmaster.windows.result import Revision, Sink, StreamClosed, Window
 from elf.sinks.console.terminal import drawing
 
@@ -32,10 +33,13 @@ Key = tuple[str, str, str, int | None]
 
 class Streams:
     """All streams of a process: they share its standard output. forms: the output format of each, by name. opens: those that show
-    open windows too; without a reader, the process has nothing to live for."""
+    open windows too; without a reader, the process has nothing to live for. new_sink: makes what draws windows; None: what draws
+    those of several jobs, in that format."""
 
-    def __init__(self, forms: Mapping[str, str], opens: Collection[str] = ()) -> None:
-        self._forms, self._opens = forms, opens
+    def __init__(
+        self, forms: Mapping[str, str], opens: Collection[str] = (), new_sink: NewSink | None = None
+    ) -> None:
+        self._forms, self._opens, self._new_sink = forms, opens, new_sink
         self._finals: dict[Key, Revision] = {}
         self._sinks: dict[str, Sink] = {}
         self._text = _Text()
@@ -83,8 +87,11 @@ class Streams:
         from elf.sinks.console.terminal import new_console
 
         stream = cast(BinaryIO, self._text)
-        opens = name in self._opens
-        sink = new_console(self._forms[name], meta=True, opens=opens, empties=True, stream=stream)
+        if self._new_sink is not None:
+            sink = self._new_sink(stream)
+        else:
+            opens = name in self._opens
+            sink = new_console(self._forms[name], meta=True, opens=opens, empties=True, stream=stream)
         self._sinks[name] = sink
         return sink
 

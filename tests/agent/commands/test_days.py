@@ -13,8 +13,7 @@ import pytest
 
 from elf.__main__ import main
 from elf.agent.run.engine import RunOptions, compile_plan
-from elf.agent.single.live_job import JobOptions, LiveJob
-from elf.cbt.budget import Budget
+from elf.agent.work.worker import Worker
 from elf.errors import PeerError
 from elf.jobmaster.plan import codec
 from elf.jobmaster.plan.plan import Plan
@@ -89,30 +88,24 @@ def plan_of(query: str, zone: str) -> Plan:
     return plan
 
 
-def test_a_live_day_is_final_after_its_last_hour() -> None:
+def test_the_day_of_a_line_has_as_many_hours_as_its_calendar() -> None:
     """The day of 25 hours ends at 23:00 UTC; the one before it at 22:00 UTC."""
-    plan = plan_of(DAILY, "Europe/Berlin")
-    job = LiveJob("run", plan, JobOptions(lateness_us=0), [], Budget(1 << 28), 0)
+    worker = Worker(plan_of(DAILY, "Europe/Berlin"))
     day = int(datetime(2015, 10, 25, tzinfo=UTC).timestamp()) * 1_000_000
     hour = 3_600_000_000
-    assert [job.worker.pane_of(day + n * hour) // (24 * hour) for n in (-3, -2, 22, 23)] == [
+    assert [worker.pane_of(day + n * hour) // (24 * hour) for n in (-3, -2, 22, 23)] == [
         16732,
         16733,
         16733,
         16734,
     ]
-    job.windows.touch([16733 * 24 * hour])
-    job.publish(day + 23 * hour - 1)
-    assert not job.windows.is_due(16733 * 24 * hour)
-    job.publish(day + 23 * hour)
-    assert job.windows.is_due(16733 * 24 * hour)
-    assert job.reached_us == day + 23 * hour
-    made = job.publisher.window(16733 * 24 * hour, [], None, "final", (0, 0, 1))  # type: ignore[arg-type]
-    assert (made.start, made.end, job.publisher.key(made)) == (
-        day - 2 * hour,
-        day + 23 * hour,
-        16733 * 24 * hour,
-    )
+
+
+def test_live_days_are_days_of_utc(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    log_of(tmp_path / "a.log", "Europe/Berlin")
+    arguments = ["run", DAILY, str(tmp_path / "a.log"), "--follow", "--display-timezone", "Europe/Berlin"]
+    assert main(arguments) == 2
+    assert "--display-timezone: with --follow, windows of days are days of UTC" in capfd.readouterr().err
 
 
 def test_only_windows_of_whole_days_follow_the_calendar_and_such_a_plan_does_not_travel() -> None:

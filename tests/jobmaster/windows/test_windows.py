@@ -1,4 +1,4 @@
-"""Windows compared with one pass over the lines: bounded and live, any batches, any order, a memory cap, late lines."""
+"""Windows of a complete input compared with one pass over the lines: any batches, any order, a memory cap."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from elf.jobmaster.compile.query import compile as compile_query
 from elf.jobmaster.plan.plan import Plan
 from elf.jobmaster.windows.panes import Panes
 from elf.jobmaster.windows.result import Window
-from elf.jobmaster.windows.windows import LiveWindows, Publisher, bounded, starts_of
+from elf.jobmaster.windows.windows import Publisher, bounded, starts_of
 from tests.rigs.lines import NGINX_FORMAT, lines, records
 
 FORMAT = resolve(NGINX_FORMAT)
@@ -126,59 +126,6 @@ def test_bounded_is_one_pass(shape: tuple[int, int], seed: int, cuts: list[int],
     assert starts == sorted(starts)  # type: ignore[type-var]
     assert {window.status for window in windows} == {"final"}
     assert sum(window.lines.parsed for window in windows) * shape[1] >= len(log) * shape[1]
-
-
-@pytest.mark.slow
-@settings(max_examples=25, deadline=None, derandomize=True)
-@given(shape=shapes, seed=st.integers(0, 1000), lateness_s=st.sampled_from([0, 5, 20]))
-def test_live_ends_where_one_pass_does(shape: tuple[int, int], seed: int, lateness_s: int) -> None:
-    """However the watermark advances, each window's last revision is the answer, as long as its panes are retained."""
-    log = lines(200, seed, disorder=15)
-    bench, rng = Bench(plan_of(*shape)), random.Random(seed)
-    live = LiveWindows(bench.publisher, bench.panes, lateness_us=lateness_s * SECOND, keep_us=3600 * SECOND)
-    seen: list[Window] = []
-    for start in range(0, len(log), 20):
-        bench.add(log[start : start + 20])
-        for rows in bench.cut():
-            live.merge(rows)
-        live.advance(max(record["time"] for record in records(log[: start + 20])))
-        seen += live.due(with_open=rng.random() < 0.5)
-        live.retire()
-        live.check()
-    live.advance(10**17)
-    seen += live.due(with_open=False)
-    assert answer(seen) == one_pass(log, *shape)
-    by_window: dict[int | None, list[str]] = defaultdict(list)
-    for window in seen:
-        by_window[window.start].append(window.status)
-    for statuses in by_window.values():
-        final = statuses.index("final")
-        assert set(statuses[:final]) <= {"open"}
-        assert set(statuses[final + 1 :]) <= {"revised"}
-
-
-def test_a_line_past_retention_is_late_and_counted_where_it_came() -> None:
-    log = lines(40, 5, seconds=400, disorder=0)
-    bench = Bench(plan_of(10, 10))
-    live = LiveWindows(bench.publisher, bench.panes, lateness_us=0, keep_us=20 * SECOND)
-    times = [record["time"] for record in records(log)]
-    seen: list[Window] = []
-    for number, line in enumerate(log):
-        bench.add([line], retained_us=live.retained_us, late_us=times[number])
-        for rows in bench.cut():
-            live.merge(rows)
-        live.advance(times[number])
-        seen += live.due(with_open=True)
-        live.retire()
-    assert live.retained_us is not None
-    assert times[0] < live.retained_us
-    bench.add([log[0]], retained_us=live.retained_us, late_us=times[-1])
-    for rows in bench.cut():
-        live.merge(rows)
-    window = next(iter(live.due(with_open=True)))
-    assert window.lines.late == 1
-    assert window.start == times[-1] - times[-1] % (10 * SECOND)
-    assert answer(seen) == one_pass(log, 10, 10)  # the late line is in no window's rows
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from elf.agent.run.engine import RunOptions, run
-from elf.agent.single.follow import follow
+from elf.agent.run.follow import follow
+from elf.agent.run.outlet import Outlet
 from elf.errors import UsageError
 from elf.sinks.lake.layout import ledger
 from elf.sinks.lake.parquet import ParquetSink
@@ -19,10 +19,14 @@ pytestmark = pytest.mark.process
 QUERY = "SELECT window, status, count(*) AS n FROM access GROUP BY window(time, '1 hour'), status"
 
 
-def into_lake(folder: Path, log: list[str], query: str = QUERY, engine: Callable[..., object] = run) -> None:
+def options_of(folder: Path, log: list[str], query: str = QUERY) -> RunOptions:
     path = folder / "access.log"
     path.write_text("".join(f"{line}\n" for line in log))
-    engine(RunOptions(query, (str(path),), "combined"), [ParquetSink(folder / "lake")])
+    return RunOptions(query, (str(path),), "combined")
+
+
+def into_lake(folder: Path, log: list[str]) -> None:
+    run(options_of(folder, log), [ParquetSink(folder / "lake")])
 
 
 def test_a_second_run_replaces_the_first(tmp_path: Path) -> None:
@@ -37,4 +41,7 @@ def test_a_second_run_replaces_the_first(tmp_path: Path) -> None:
 
 def test_a_live_query_without_windows_has_nothing_for_a_lake(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="needs GROUP BY window"):
-        into_lake(tmp_path, lines(5, 1, with_time=False), "SELECT count(*) AS n FROM access", follow)
+        follow(
+            options_of(tmp_path, lines(5, 1, with_time=False), "SELECT count(*) AS n FROM access"),
+            Outlet(None, lakes=[tmp_path / "lake"]),
+        )
