@@ -26,7 +26,7 @@ from elf.agent.commands.process.signals import stop_on_signals
 from elf.agent.commands.process.streams import notices, say
 from elf.agent.commands.run_line import Arguments, Output
 from elf.agent.config import units
-from elf.agent.host.allocator import KEEP_FROM, keep_freed_memory
+from elf.agent.host.allocator import KEEP_FROM, keep_freed_memory, stay_small
 from elf.agent.run.engine import EMIT_US, Progress, RunOptions, Summary, is_pipe
 from elf.agent.run.engine import run as run_engine
 from elf.agent.run.progress import ProgressBar, count
@@ -97,6 +97,7 @@ def _follow(arguments: Arguments, options: RunOptions) -> int:
     from elf.agent.host.startup import light_event_loop
 
     light_event_loop(with_uvloop=False)
+    stay_small()
     from elf.agent.run.follow import follow
 
     outlet = _outlet(arguments)

@@ -79,9 +79,9 @@ class Arguments(NamedTuple):
         tuple[str, ...],
         Option("Where results go, repeatable: parquet:DIR, or console (the default).", ("--sink",), "SINK"),
     ] = ()
-    follow: Annotated[bool, Option("Continue with lines that are appended, live.", ("--follow", "-f"))] = (
-        False
-    )
+    follow: Annotated[
+        bool, Option("Live: continue with lines that come, to files or in a pipe.", ("--follow", "-f"))
+    ] = False
     lateness: Annotated[
         str | None,
         Option(

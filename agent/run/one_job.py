@@ -99,7 +99,9 @@ class OneJob:
             if spool is not None:
                 spool.close()
             await life
-        await asyncio.gather(*ends, return_exceptions=True)
+        for error in await asyncio.gather(*ends, return_exceptions=True):
+            if isinstance(error, Exception):
+                raise error
         self._draw_head()
         return self._summary(host)
 
@@ -107,7 +109,9 @@ class OneJob:
         """What ends the run, beside a signal."""
         if spool is not None:
             spool.begin(
-                lambda: self._source(host).counters.front_bytes if self._options.source in host.sources else 0
+                lambda: (
+                    self._source(host).counters.parsed_bytes if self._options.source in host.sources else 0
+                )
             )
             yield spool.is_read()
         if self._options.until_us is not None:
@@ -190,7 +194,7 @@ class OneJob:
         if seat is not None and seat.master is not None:
             self._late = seat.master.state.late
         stored = (host.sinks.stored, host.sinks.queued_bytes) if host.sinks is not None else None
-        return source.counters.front_bytes, self._shown, stored
+        return source.counters.parsed_bytes, self._shown, stored
 
     async def _finish(self, host: Host) -> None:
         """End the job after its last line, without lateness."""

@@ -17,6 +17,7 @@ from threading import Thread
 from typing import BinaryIO
 
 from elf.agent.files.blocks import LINE_MAX, Block
+from elf.errors import ElfError
 
 SEGMENT_BYTES = 128 << 20
 LOOK_S = 0.02
@@ -36,7 +37,7 @@ class Spool:
         self._is_closed = False
         self._over = asyncio.Event()
         self._read_bytes: Callable[[], int] = lambda: 0
-        self._failure: Exception | None = None
+        self._failure: OSError | None = None
 
     def begin(self, read_bytes: Callable[[], int]) -> None:
         """read_bytes: how many bytes the agent has read."""
@@ -49,12 +50,16 @@ class Spool:
         return lambda text: notices(text.replace(str(self._path), "-"))
 
     async def is_read(self) -> None:
-        """Wait until the pipe is over and the agent has read all of it. Raises OSError if the disk is full."""
+        """Wait until the pipe is over and the agent has read all of it. Raises ElfError if the disk is full."""
         await self._over.wait()
-        while self._read_bytes() < self._written:
+        while self._failure is None and self._read_bytes() < self._written:
             await asyncio.sleep(LOOK_S)
         if self._failure is not None:
-            raise self._failure
+            error = self._failure
+            raise ElfError(
+                f"{self._path.parent.parent}: {error.strerror}; the lines of a pipe are kept there for a while: name "
+                "another folder with TMPDIR"
+            ) from error
 
     def close(self) -> None:
         """Write nothing more."""

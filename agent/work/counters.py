@@ -6,11 +6,12 @@ import msgspec
 
 
 class Counters(msgspec.Struct):
-    """Counts since the start. scans: blocks parsed; front_bytes: bytes read once for all jobs; again_bytes: bytes read again for
-    a job behind the front; beyond: positions in the mesh past the end of the log."""
+    """Counts since the start. scans: blocks parsed; front_bytes: bytes read once for all jobs; parsed_bytes: those of them that
+    were parsed; again_bytes: bytes read again for a job behind the front; beyond: positions in the mesh past the log's end."""
 
     scans: int = 0
     front_bytes: int = 0
+    parsed_bytes: int = 0
     again_bytes: int = 0
     gaps: int = 0
     beyond: int = 0

@@ -102,8 +102,6 @@ class MeshSource:
         self._block_bytes = min(block_bytes, max(cap // bounds.BLOCK_DIVISOR, line_max + 1))
         self._memory_max = cap // bounds.BUDGET_DIVISOR
         self._turn_bytes, self._cut_bytes = cut_bytes, min(cut_bytes, cap // bounds.CUT_DIVISOR)
-        # The latest time of all lines, after the last read.
-        self.latest_us: Micros | None = None
         self._totals, self._unparsed, self._path = Totals(), Unparsed(name, format), ""
         # After the last read: memory held; bytes that no job has read, by path; see `LogFiles.gone_us` and `Source`.
         self.nbytes, self.lag_bytes, self.poll_s = 0, dict[str, int](), 0.0
@@ -137,7 +135,7 @@ class MeshSource:
         self._losses = Losses(name, self._files, grace_s, self._pending_notices.append)
         self._ends = FileEnds(self._files, self._losses, self.counters)
         self.problems: tuple[str, ...] = ()  # recent losses, for `elf mesh status`
-        self._time_max = self._files.notes.time_max
+        self.latest_us = self._files.notes.time_max  # of all lines
         self._parse_health = ParseHealth()
         self._reject: Reject | None = None
         self._lost_bytes, self._lost_us, self._spent, self._lock = 0, 0, Spent(), Lock()
@@ -182,7 +180,7 @@ class MeshSource:
         self.nbytes = held + self._held.nbytes + self._block_bytes + len(self._rescans) * (self._line_max + 1)
         self.lag_bytes, self.problems = self._source.lag_bytes(), self._losses.problems
         self.inodes, self.poll_s = self._source.inodes(), self._source.poll_s
-        self.gone_us, self.latest_us = self._files.gone_us(), self._time_max
+        self.gone_us = self._files.gone_us()
         if self.totals.lines != self._totals.lines:
             copies = {"rejects": Counter(self._totals.rejects), "lost": Counter(self._totals.lost)}
             self.totals = msgspec.structs.replace(self._totals, **copies)
@@ -204,7 +202,7 @@ class MeshSource:
     def _save(self) -> None:
         """Save the notes. They hold the latest time of all lines that were read, so the held ones are parsed first."""
         self._pass_on_held()
-        self._files.save(self._time_max)
+        self._files.save(self.latest_us)
 
     def account(self) -> None:
         """Report the memory held to the budget, in the budget's thread. Raises OSError."""
@@ -371,7 +369,8 @@ class MeshSource:
         if batch.rows:
             latest = int(batch.columns["time"].values.max())
             note.read_to(block.start, latest)
-            self._time_max = latest if self._time_max is None else max(self._time_max, latest)
+            self.latest_us = latest if self.latest_us is None else max(self.latest_us, latest)
+        self.counters.parsed_bytes += block.end - block.start
         return block
 
     def _state_before(self, file: Followed, block: Block) -> ParseState:
@@ -583,7 +582,7 @@ class MeshSource:
         parsed counts as idle, so that no window waits for it; but what it promises is a gap. Lines parsed before that are no gap,
         so a cut promises them separately.
         """
-        latest = self._time_max if caught_up else reading.latest_us
+        latest = self.latest_us if caught_up else reading.latest_us
         unread = () if at_end else self._files.behind()
         for generation, place in reading.places.items():
             if not place.over and (generation in unread or place.offset != self._files.front_of(place.note)):

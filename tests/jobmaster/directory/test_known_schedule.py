@@ -14,8 +14,10 @@ from elf.agent.simulator.world.sources import Traffic
 from elf.errors import PeerError
 from elf.jobmaster.directory.changes import first_entry, rank_of
 from elf.jobmaster.directory.directory import Directory
-from elf.jobmaster.directory.job_spec import ALL_TIME, JobSpec, is_readable
+from elf.jobmaster.directory.ending import finishing
+from elf.jobmaster.directory.job_spec import ALL_TIME, END, JobSpec, is_readable
 from elf.jobmaster.directory.known_schedule import LINES_MAX, decode_schedule, schedule_item
+from elf.jobmaster.directory.versions import started
 from elf.jobmaster.log.schedule import next_number
 from elf.srt.messages.ids import node_id
 from elf.srt.messages.messages import Ballot, Item, Line, Schedule
@@ -159,6 +161,22 @@ def test_only_the_first_log_of_a_job_of_all_time_begins_before_what_it_retains()
         assert retained_us - SECOND <= begin.since_us <= retained_us
     late = msgspec.structs.replace(spec, since_us=ALL_TIME + 1)
     assert first_entry(late, (1, b"a" * 24), now).since_us >= retained_us - SECOND
+
+
+def test_the_first_log_of_a_job_that_counts_earlier_lines_begins_within_a_window_and_may_end_so() -> None:
+    since_us, until_us, now = T0 + 3 * SECOND // 2, T0 + 25 * SECOND // 2, T0 + 1000 * SECOND
+    about = {"keep_us": 20 * SECOND, "lateness_us": 5 * SECOND, "mode": "split", "line_us": since_us}
+    spec = started(spec_of(VERSIONS[:1], since_us=since_us, **about), now)
+    begin = first_entry(finishing(spec, until_us, None), (1, b"a" * 24), now)
+    assert begin.since_us == T0
+    assert [(line.version, line.from_us) for line in begin.schedule] == [
+        (VERSIONS[0].digest, since_us),
+        (END, until_us),
+    ]
+    asked = started(spec_of(VERSIONS[:1], since_us=since_us, **about))
+    begin = first_entry(asked, (1, b"a" * 24), now)
+    assert begin.since_us >= now - 28 * SECOND
+    assert [line.from_us for line in begin.schedule] == [0]
 
 
 # In a mesh.
