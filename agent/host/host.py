@@ -129,8 +129,8 @@ class Host:
         self.last_life = 0
         """The latest life of which the folder has all records; this life is higher."""
         self._recalls = Recalls(self)
-        self.is_open = self.is_started = self.is_over = False
-        """is_open: the state is read, and this life is on disk."""
+        self.is_open = self.is_started = self.is_serving = self.is_over = False
+        """is_open: the state is read, and this life is on disk. is_serving: its parts are all there, from then on."""
         self._former = former
         self._restart: Restart | None = None
         self._waits: asyncio.Task[None] | None = None
@@ -171,6 +171,7 @@ class Host:
             self.service = ControlService(self, lambda: OnDisk(folder))
             self.signed_messages = SignedMessages(self.service, self)
             self._look()
+            self.is_serving = True
             await self._serve(stop)
         if self._failure is not None:
             raise self._failure

@@ -27,10 +27,11 @@ from elf.agent.files.blocks import Block
 from elf.agent.host.host import Host
 from elf.agent.host.only_job import OnlyJob
 from elf.agent.host.own_jobs import LABEL
-from elf.agent.run.engine import Lost, RunOptions, Summary
+from elf.agent.run.engine import EMIT_US, Lost, RunOptions, Summary
 from elf.agent.run.outlet import Outlet
 from elf.agent.run.spool import Spool
 from elf.agent.work.mesh_source import MeshSource
+from elf.errors import ElfError, StateError
 from elf.jobmaster.delivery.shown import columns_of
 from elf.jobmaster.directory.ending import end_of, finishing
 from elf.jobmaster.directory.job_spec import ALL_TIME, JobSpec, decode_job
@@ -48,8 +49,20 @@ KEEP_US = 3_600_000_000
 LOOK_S = 0.05
 STILL_S = 0.4
 """All that was read is shown when nothing has changed for so long: two beats of a watched job."""
-SETTLE_S_MAX = 3.0
+SETTLE_S_MAX = 1.5
+"""Whoever ends the command in the middle of an old log waits no longer."""
 CONSOLE = "console"
+
+
+async def _lived(life: asyncio.Task[object], folder: Path) -> None:
+    """Wait for the end of the agent. Raises ElfError, also where it could not write to its folder."""
+    try:
+        await life
+    except StateError as error:
+        why = error.__cause__.strerror if isinstance(error.__cause__, OSError) else error
+        raise ElfError(
+            f"{folder.parent}: {why}; a live query keeps its state there: name another folder with TMPDIR"
+        ) from error
 
 
 class OneJob:
@@ -88,7 +101,7 @@ class OneJob:
         ends = [asyncio.create_task(each) for each in self._ends(host, spool)]
         try:
             await asyncio.wait({life, asked, *ends}, return_when=asyncio.FIRST_COMPLETED)
-            if not life.done():
+            if not life.done() and host.is_serving:
                 await self._settle(host, asked, is_over=any(end.done() for end in ends))
         finally:
             over.set()
@@ -98,7 +111,7 @@ class OneJob:
                 end.cancel()
             if spool is not None:
                 spool.close()
-            await life
+            await _lived(life, folder)
         for error in await asyncio.gather(*ends, return_exceptions=True):
             if isinstance(error, Exception):
                 raise error
@@ -108,12 +121,7 @@ class OneJob:
     def _ends(self, host: Host, spool: Spool | None) -> Iterator[Coroutine[Any, Any, None]]:
         """What ends the run, beside a signal."""
         if spool is not None:
-            spool.begin(
-                lambda: (
-                    self._source(host).counters.parsed_bytes if self._options.source in host.sources else 0
-                )
-            )
-            yield spool.is_read()
+            yield self._is_read(host, spool)
         if self._options.until_us is not None:
             yield self._has_ended(host)
 
@@ -162,13 +170,21 @@ class OneJob:
 
     # The end.
 
+    async def _is_read(self, host: Host, spool: Spool) -> None:
+        """Wait until the pipe is over, and all of it was read."""
+        while not host.is_serving:
+            await asyncio.sleep(LOOK_S)
+        counters = self._source(host).counters
+        spool.begin(lambda: counters.parsed_bytes)
+        await spool.is_read()
+
     async def _has_ended(self, host: Host) -> None:
         """Wait until the job has ended: all its windows are final, and the sinks have them."""
         while (spec := self._spec(host)) is None or not spec.stopped:
             await asyncio.sleep(LOOK_S)
 
     def _spec(self, host: Host) -> JobSpec | None:
-        item = host.node.directory.get("job", job_id(self._options.job)) if host.is_started else None
+        item = host.node.directory.get("job", job_id(self._options.job)) if host.is_serving else None
         return None if item is None else decode_job(item)
 
     async def _settle(self, host: Host, asked: asyncio.Task[bool], *, is_over: bool) -> None:
@@ -178,6 +194,8 @@ class OneJob:
             await asyncio.wait({asked, finish}, return_when=asyncio.FIRST_COMPLETED)
             finish.cancel()
             await asyncio.gather(finish, return_exceptions=True)
+        elif self._outlet.is_open and self._options.emit_us > EMIT_US:
+            await self._change(host, emit_us=EMIT_US)
         watch = asyncio.create_task(self._watch(host))
         until, still_s, last = time.monotonic() + SETTLE_S_MAX, time.monotonic(), None
         while (now_s := time.monotonic()) < until and now_s - still_s < STILL_S:
@@ -198,26 +216,25 @@ class OneJob:
 
     async def _finish(self, host: Host) -> None:
         """End the job after its last line, without lateness."""
-        source, spec = self._source(host), self._spec(host)
+        source = self._source(host)
         source.idle_grace_us = 0
-        if spec is None or spec.is_finishing or source.latest_us is None:
+        if source.latest_us is not None:
+            await self._change(host, source.latest_us + 1, lateness_us=0)
+            await self._has_ended(host)
+
+    async def _change(self, host: Host, end_us: Micros | None = None, **settings: int) -> None:
+        """Change the job's settings, and perhaps have it end at that time; not if it ends anyway."""
+        spec = self._spec(host)
+        if spec is None or spec.is_finishing or spec.stopped:
             return
         async with aclosing(host.service.serve(w.JobGet(spec.name))) as answers:
             held = await anext(answers)
             assert isinstance(held, w.JobHeld)
-        settings = replace(spec.settings, lateness_us=0)
-        last = changed(
-            spec,
-            end_of(spec.versions[-1]),
-            "split",
-            source.latest_us + 1,
-            held.schedule,
-            held.next,
-            settings=settings,
-        )
-        async with aclosing(host.service.serve(w.JobChange(last.item()))) as answers:
+        last, at = spec.versions[-1], end_us if end_us is not None else held.now_us
+        version, new = (last if end_us is None else end_of(last)), replace(spec.settings, **settings)
+        item = changed(spec, version, "split", at, held.schedule, held.next, settings=new).item()
+        async with aclosing(host.service.serve(w.JobChange(item))) as answers:
             await anext(answers)
-        await self._has_ended(host)
 
     async def _watch(self, host: Host) -> None:
         """Note which windows are not final."""
@@ -253,6 +270,8 @@ class OneJob:
         return host.sources[self._options.source]
 
     def _summary(self, host: Host) -> Summary:
+        if not host.is_serving:
+            return Summary(columns=columns_of(self._plan))
         source, seconds = self._source(host), time.monotonic() - self._began
         totals = source.totals
         return Summary(

@@ -46,8 +46,13 @@ class Spool:
         Thread(target=self._run, args=(ends,), name="elf-spool", daemon=True).start()
 
     def named(self, notices: Callable[[str], None]) -> Callable[[str], None]:
-        """The notices, with `-` for the files."""
-        return lambda text: notices(text.replace(str(self._path), "-"))
+        """The notices, with `-` for the file, and without those about its rotation, which is our own."""
+
+        def say(text: str) -> None:
+            if f"{self._path}.1" not in text:
+                notices(text.replace(str(self._path), "-"))
+
+        return say
 
     async def is_read(self) -> None:
         """Wait until the pipe is over and the agent has read all of it. Raises ElfError if the disk is full."""

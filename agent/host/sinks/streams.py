@@ -104,7 +104,7 @@ class Streams:
                 while text:
                     del text[: _write(text[:PART_BYTES], PATIENCE_MS)]
         except OSError as error:
-            if self._opens and error.errno == errno.EPIPE:
+            if (self._opens or self._new_sink is not None) and error.errno == errno.EPIPE:
                 raise StreamClosed from error
             raise OSError(error.errno, error.strerror, "standard output") from error
 
