@@ -22,7 +22,7 @@ from elf.agent.formats.envelopes.wrapped import WrappedParser, make_parser
 from elf.agent.formats.fields import Format, Reason
 from elf.agent.formats.parser import Parser
 from elf.agent.run.progress import count
-from elf.agent.work.feed import FUTURE_US, without_future
+from elf.agent.work.parsers import FUTURE_US, without_future
 from elf.errors import UsageError
 from elf.jobmaster.values.sql_types import SqlType
 from elf.jobmaster.windows.result import ColumnInfo, Lines, Window

@@ -275,7 +275,7 @@ class OneJob:
         source, seconds = self._source(host), time.monotonic() - self._began
         totals = source.totals
         return Summary(
-            files=len(source.formats.chosen),
+            files=len(source.formats.chosen) if self._lines is None else 1,
             lines=totals.lines,
             parsed=totals.parsed,
             rejected=totals.rejected,

@@ -20,9 +20,10 @@ from elf.agent.files.listing import Listing
 from elf.agent.formats.batch import Batch
 from elf.agent.formats.choice import FormatChoice, head_of
 from elf.agent.formats.own_keys import asked_types
-from elf.agent.work.feed import ParseState, select, without_untimed
+from elf.agent.work.feed import without_untimed
 from elf.agent.work.job_rows import NEVER_US, Before, JobRows
 from elf.agent.work.line_parsing import Parsing
+from elf.agent.work.parsers import ParseState, select
 from elf.errors import SourceError
 from elf.srt.messages.messages import Bundle, Line, Micros
 from elf.srt.messages.partial import Part
@@ -104,7 +105,7 @@ def _parsed(path: str, data: bytes, format: str, parsing: Parsing, rows: JobRows
     chosen = formats.of(block)
     types = asked_types((column.name, column.type) for column in rows.columns)
     parsing.ask(frozenset(types) | {"time"}, types)
-    return without_untimed(parsing.parse(block, chosen, ParseState(chosen), now_us, lambda: None))
+    return without_untimed(parsing.parse(block.lines, chosen, ParseState(chosen), now_us, lambda: None))
 
 
 def _cut(rows: JobRows, batch: Batch) -> dict[str, Part]:

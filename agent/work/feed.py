@@ -18,37 +18,20 @@ from elf.agent.formats.batch import Batch, Lost, Reject
 from elf.agent.formats.envelopes.wrapped import WrappedParser
 from elf.agent.formats.fields import Format, Reason
 from elf.agent.formats.own_keys import asked_types, plain_name, typed_name
-from elf.agent.formats.parser import Parser
-from elf.agent.work.parsers import Parsers
+from elf.agent.work.parsers import Parsers, ParseState, advance, between
 from elf.cbt._strings import Strings
 from elf.jobmaster.plan.plan import Plan, RowPlan
 from elf.jobmaster.values.sql_types import Kind, SqlType
 from elf.jobmaster.values.vector import Vector
 
-FUTURE_US = 5 * 60 * 1_000_000
-"""A line further than this ahead of the clock of the machine that reads it is rejected, live or not: its time is wrong, and would
-close every window that is live."""
-FUTURE_EXPECTED = "a time at most 5 minutes ahead of this machine's clock (or is --timezone missing?)"
+EARLIEST, LATEST = -(1 << 62), 1 << 62
+"""Before and past every event time, in microseconds."""
 SAMPLES_MAX = 16
 FILES_MAX = 1000
 """Files of which is noted whether they have keys that are asked for."""
 NO_ROWS = np.empty(0, dtype=np.int64)
 _NO_STRINGS = Strings()
 """The dictionary of a column that is NULL throughout."""
-
-
-class ParseState(msgspec.Struct):
-    """The state from which parsing resumes within a file, saved with the file's position.
-
-    format: of the file. header: the current header line. last_time: the last event time. pending_rejects: lines rejected before
-    the first event time, which are in no window. unread: lines rejected since the last event time.
-    """
-
-    format: Format | None = None
-    header: bytes = b""
-    last_time: int | None = None
-    pending_rejects: int = 0
-    unread: int = 0
 
 
 class Totals(msgspec.Struct):
@@ -153,10 +136,14 @@ class Feed:
         self.files: dict[FileKey, ParseState] = {}
         self.time_max: int | None = None
         self._format_of, self._workers, self._settle, self._head = format_of, list(workers), settle, head
-        self._bounds = bounds
+        since, until = bounds or (None, None)
+        self._bounds = (
+            None
+            if since is None and until is None
+            else (EARLIEST if since is None else since, LATEST if until is None else until)
+        )
         types = asked_types((each.name, each.type) for worker in workers for each in worker.plan.columns)
         self._parsers = Parsers(columns | types.keys(), types, timezone, agent, strings_max)
-        self._current: object = None
 
     @property
     def nbytes(self) -> int:
@@ -165,32 +152,49 @@ class Feed:
 
     def take(self, block: Block, *, now_us: int) -> None:
         """Parse a block and pass it to every worker. now_us: the machine's clock."""
-        format = self._format_of(block)
-        parser = self._parsers.of(format)
-        if parser.full():
-            self.empty_dictionaries()
-        state = self._file(block, parser, format)
-        state.format = format
-        batch = without_future(parser.parse(block.lines), now_us + FUTURE_US)
-        state.header = parser.header
+        format, state = self._format_of(block), self._state(block)
+        batch = self._parsers.parse(block.lines, format, state, now_us, self._empties)
         self.totals.count(batch, block)
-        if self._bounds is not None:
-            batch = _within(batch, self._bounds)
-        rejected_at, too_long = state.last_time, block.too_long
-        timed = batch
-        if rejected_at is None:
+        before, too_long, timed = state.last_time, block.too_long, batch
+        if before is None:
             state.pending_rejects += too_long + int(np.count_nonzero(batch.reject_rows == 0))
             timed = without_untimed(batch)
         for worker in self._workers:
-            _count_too_long(worker, rejected_at, too_long)
-            mine = batch if worker.plan.window is None else timed
-            worker.add(complete(mine, worker), pane_before=rejected_at)
-        self._after(state, batch)
+            has_window = worker.plan.window is not None
+            self._pass(worker, timed if has_window else batch, before, too_long, has_window)
+        advance(state, batch, too_long)
+        if batch.rows and "time" in batch.columns:
+            latest = int(batch.columns["time"].values.max())
+            self.time_max = latest if self.time_max is None else max(self.time_max, latest)
+
+    def _pass(
+        self, worker: Reader, batch: Batch, before: int | None, too_long: int, has_window: bool
+    ) -> None:
+        if self._bounds is None:
+            within: Batch | None = batch
+        else:
+            low, stop = self._bounds
+            timed = "time" in batch.columns and batch.rows > 0
+            times = batch.columns["time"].values if timed else np.empty(0, dtype=np.int64)
+            first = before if before is not None else int(times[0]) if timed else None
+            if first is None:
+                return
+            too_long = too_long if low <= first < stop else 0
+            within = between(batch, times, first, low, stop)
+        if not has_window:
+            worker.count_rejects_at(0, too_long)
+        elif before is not None:
+            worker.count_rejects_at(before, too_long)
+        if within is not None:
+            worker.add(complete(within, worker), pane_before=before)
 
     def empty_dictionaries(self) -> None:
         """Free the dictionaries' memory, after settling every worker."""
-        self._settle()
+        self._empties()
         self._parsers.empty()
+
+    def _empties(self) -> None:
+        self._settle()
         for worker in self._workers:
             worker.forget()
 
@@ -199,32 +203,14 @@ class Feed:
         parser = self._parsers.of(format)
         return parser.parts() if isinstance(parser, WrappedParser) else None
 
-    def _file(self, block: Block, parser: Parser | WrappedParser, format: Format) -> ParseState:
+    def _state(self, block: Block) -> ParseState:
+        """That of the block's file before the block."""
         if block.first or block.file not in self.files:
-            self.files[block.file] = ParseState()
+            format = self._format_of(block)
+            state = self.files[block.file] = ParseState(format)
             if block.start and format.header:
-                self.files[block.file].header = last_header(self._head(block))
-            self._current = None
-        state = self.files[block.file]
-        if self._current != block.file:
-            parser.begin(state.header)
-            self._current = block.file
-        return state
-
-    def _after(self, state: ParseState, batch: Batch) -> None:
-        if batch.rows and "time" in batch.columns:
-            times = batch.columns["time"].values
-            state.last_time = int(times[-1])
-            latest = int(times.max())
-            if self.time_max is None or latest > self.time_max:
-                self.time_max = latest
-
-
-def _count_too_long(worker: Reader, at: int | None, too_long: int) -> None:
-    if worker.plan.window is None:
-        worker.count_rejects_at(0, too_long)
-    elif at is not None:
-        worker.count_rejects_at(at, too_long)
+                state.header = last_header(self._head(block))
+        return self.files[block.file]
 
 
 def without_untimed(batch: Batch) -> Batch:
@@ -237,53 +223,6 @@ def without_untimed(batch: Batch) -> Batch:
 def last_header(head: bytes) -> bytes:
     found = [line for line in head.splitlines() if line.startswith(b"#Fields:")]
     return found[-1] if found else b""
-
-
-def without_future(batch: Batch, limit_us: int) -> Batch:
-    """Reject the rows past `limit_us`."""
-    if not batch.rows or "time" not in batch.columns:
-        return batch
-    times = batch.columns["time"].values
-    if times.max() <= limit_us:
-        return batch
-    future = times > limit_us
-    kept = select(batch, ~future)
-    at = np.concatenate([kept.reject_rows, (np.cumsum(~future)[future]).astype(np.int32)])
-    rejects = Counter(batch.rejects)
-    rejects[Reason.FUTURE] += int(future.sum())
-    first = f"{np.datetime64(int(times[future][0]), 'us')}Z".encode()  # the line's text is not at hand
-    sample = Reject(Reason.FUTURE, first, 0, FUTURE_EXPECTED, "time")
-    return msgspec.structs.replace(
-        kept, reject_rows=np.sort(at), rejects=rejects, samples=(*kept.samples, sample)
-    )
-
-
-def _within(batch: Batch, bounds: tuple[int | None, int | None]) -> Batch:
-    """Leave out the rows outside of [since, until)."""
-    if not batch.rows:
-        return batch
-    times = batch.columns["time"].values
-    since, until = bounds
-    keep = np.ones(batch.rows, dtype=np.bool_)
-    if since is not None:
-        keep &= times >= since
-    if until is not None:
-        keep &= times < until
-    return batch if keep.all() else select(batch, keep)
-
-
-def select(batch: Batch, keep: NDArray[np.bool_]) -> Batch:
-    rows = np.flatnonzero(keep)
-    columns = {name: vector.take(rows) for name, vector in batch.columns.items()}
-    before = np.concatenate([[0], np.cumsum(keep)])  # kept rows before each old row
-    lost = {name: before[at[keep[at]]] for name, at in batch.lost.items()}
-    return msgspec.structs.replace(
-        batch,
-        rows=len(rows),
-        columns=columns,
-        reject_rows=before[batch.reject_rows].astype(np.int32),
-        lost=lost,
-    )
 
 
 def complete(batch: Batch, worker: Reader) -> Batch:

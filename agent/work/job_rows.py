@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elf.agent.formats.batch import Batch
-from elf.agent.work.feed import complete, select, without_untimed
+from elf.agent.work.feed import complete, without_untimed
+from elf.agent.work.parsers import between
 from elf.agent.work.unparsed import LINES_MIN
 from elf.agent.work.worker import Worker
 from elf.cbt.rows import Op
@@ -119,7 +120,7 @@ class JobRows:
             low = from_us if counts_all else max(from_us, self.since_us)
             if too_long and low <= first < stop:
                 worker.count_rejects_at(first, too_long)
-            mine = _between(batch, times, first, low, stop)
+            mine = between(batch, times, first, low, stop)
             if mine is not None:
                 worker.add(complete(mine, worker), pane_before=before.last_time)
         self._measure()
@@ -149,21 +150,3 @@ class JobRows:
             for delta in worker.cut():
                 deltas.append({version: Part(self._ops[version], tuple(delta.rows))})
         return deltas
-
-
-def _between(
-    batch: Batch, times: NDArray[np.int64], first: Micros, low: Micros, stop: Micros
-) -> Batch | None:
-    """The lines in [low, stop), including rejected ones; None if there are none."""
-    if len(times) and low <= min(first, int(times.min())) and max(first, int(times.max())) < stop:
-        return batch
-    rows = (times >= low) & (times < stop)
-    at = batch.reject_rows
-    when = np.where(at > 0, times[np.maximum(at, 1) - 1], first) if len(times) else np.full(len(at), first)
-    rejects = (when >= low) & (when < stop)
-    if rows.all() and rejects.all():
-        return batch if len(rows) or len(rejects) else None
-    if not (rows.any() or rejects.any()):
-        return None
-    kept = select(batch, rows)
-    return msgspec.structs.replace(kept, reject_rows=kept.reject_rows[rejects])

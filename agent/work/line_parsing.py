@@ -1,4 +1,4 @@
-"""Blocks to batches for one source of an agent of a mesh: parsed once for all jobs; the parse state at any offset."""
+"""The parsers of a source of an agent, which reads from any offset: the parse state there."""
 
 from __future__ import annotations
 
@@ -7,13 +7,11 @@ from collections.abc import Callable, Collection, Mapping
 import msgspec
 import numpy as np
 
-from elf.agent.files.blocks import Block
 from elf.agent.formats.batch import Batch
 from elf.agent.formats.envelopes.wrapped import WrappedParser
 from elf.agent.formats.fields import Format
 from elf.agent.formats.parser import Parser
-from elf.agent.work.feed import FUTURE_US, ParseState, without_future
-from elf.agent.work.parsers import Parsers
+from elf.agent.work.parsers import Parsers, ParseState, advance, parsed
 from elf.agent.work.rescan import Rescan
 from elf.errors import SourceError
 from elf.jobmaster.values.sql_types import SqlType
@@ -39,14 +37,15 @@ class Parsing(Parsers):
         return super().nbytes + self._clocks.nbytes
 
     def parse(
-        self, block: Block, format: Format, state: ParseState, now_us: int, settle: Callable[[], None]
+        self,
+        data: memoryview | bytes,
+        format: Format,
+        state: ParseState,
+        now_us: int,
+        settle: Callable[[], None],
     ) -> Batch:
-        """Parse the lines of a block. state: of its file before the block. settle: see `JobRows.settle`."""
-        parser = self.of(format)
-        if parser.full():
-            settle()
-            self.empty()
-        return _parsed(parser, block.lines, state, now_us)
+        """As `Parsers.parse`. Lines of a format without a time are rejected: none of them belongs to a window."""
+        return _timed(super().parse(data, format, state, now_us, settle))
 
     def state_at(
         self, scan: Rescan, format: Format, now_us: int, from_start: Callable[[], Rescan]
@@ -66,7 +65,7 @@ class Parsing(Parsers):
                 continue
             state = ParseState(format)
             carry = scan.file.state.carry if len(tail) == scan.offset else b""
-            advance(state, _parsed(clock, carry + tail[begin:], state, now_us))
+            advance(state, _timed(parsed(clock, carry + tail[begin:], state, now_us)))
             if state.last_time is not None or len(tail) == scan.offset:
                 return state
         return self._read_from_start(clock, format, scan.offset, now_us, from_start)
@@ -82,7 +81,7 @@ class Parsing(Parsers):
         state, scan = ParseState(format), from_start()
         try:
             while (block := scan.next(offset)) is not None:
-                advance(state, _parsed(clock, block.lines, state, now_us))
+                advance(state, _timed(parsed(clock, block.lines, state, now_us)))
         except SourceError:
             pass  # use the state at the last readable line
         finally:
@@ -90,22 +89,8 @@ class Parsing(Parsers):
         return state
 
 
-def _parsed(
-    parser: Parser | WrappedParser, data: memoryview | bytes, state: ParseState, now_us: int
-) -> Batch:
-    parser.begin(state.header)
-    batch = parser.parse(data)
-    state.header = parser.header
-    if "time" not in batch.columns:  # lines of this format have no time, so none belongs to a window
-        at = np.zeros(batch.rows + len(batch.reject_rows), dtype=np.int32)
-        return msgspec.structs.replace(batch, rows=0, columns={}, reject_rows=at)
-    return without_future(batch, now_us + FUTURE_US)
-
-
-def advance(state: ParseState, batch: Batch, too_long: int = 0) -> None:
-    """Move the state past that block."""
-    if batch.rows:
-        state.last_time = int(batch.columns["time"].values[-1])
-        state.unread = int(np.count_nonzero(batch.reject_rows == batch.rows))
-    else:
-        state.unread += too_long + len(batch.reject_rows)
+def _timed(batch: Batch) -> Batch:
+    if "time" in batch.columns:
+        return batch
+    at = np.zeros(batch.rows + len(batch.reject_rows), dtype=np.int32)
+    return msgspec.structs.replace(batch, rows=0, columns={}, reject_rows=at)

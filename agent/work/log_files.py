@@ -12,9 +12,9 @@ from elf.agent.files.follow import Followed, Inode
 from elf.agent.files.listing import Listing, Seen
 from elf.agent.files.source import Source
 from elf.agent.work import source_bounds as bounds
-from elf.agent.work.feed import FUTURE_US
 from elf.agent.work.file_notes import FileNote, Notes, first_line, identity_of
 from elf.agent.work.held import Held
+from elf.agent.work.parsers import FUTURE_US
 from elf.agent.work.reading import LOST_STATE
 from elf.agent.work.rediscovery import Moved, Rediscovery, present_end
 from elf.agent.work.rescan import Rescan, holds, open_known

@@ -38,15 +38,16 @@ from elf.agent.formats.fields import Format
 from elf.agent.formats.own_keys import asked_types
 from elf.agent.work import source_bounds as bounds
 from elf.agent.work.counters import Counters
-from elf.agent.work.feed import ParseState, Totals
+from elf.agent.work.feed import Totals
 from elf.agent.work.file_ends import FileEnds
 from elf.agent.work.file_notes import FileNote
 from elf.agent.work.job_rows import Before
-from elf.agent.work.line_parsing import Parsing, advance
+from elf.agent.work.line_parsing import Parsing
 from elf.agent.work.log_files import SAVE_S, LogFiles
 from elf.agent.work.losses import Losses
 from elf.agent.work.misfits import Misfits
 from elf.agent.work.parse_health import ParseHealth
+from elf.agent.work.parsers import ParseState, advance
 from elf.agent.work.reading import LOST_STATE, Place, Reading
 from elf.agent.work.rescan import EndsBefore, Rescan
 from elf.agent.work.spent import Spent
@@ -472,7 +473,7 @@ class MeshSource:
     def _distribute(self, block: Block, state: ParseState, takers: Sequence[tuple[Reading, Place]]) -> Batch:
         """Parse a block once and pass it to all takers."""
         before, format = Before(state.last_time, state.unread), self.formats.of(block)
-        batch = self._parsing.parse(block, format, state, self._files.clock_us, self._settle)
+        batch = self._parsing.parse(block.lines, format, state, self._files.clock_us, self._settle)
         self.counters.scans += 1
         self._misfits.look(batch, self._types)
         self._spent.charge([reading.job for reading, _ in takers])

@@ -12,7 +12,7 @@ from elf.agent.files.content import Content, Plain, closing, open_content
 from elf.agent.files.follow import Followed, Inode
 from elf.agent.files.identity import is_start_of, same_head, seek
 from elf.agent.files.recognise import head_of
-from elf.agent.work.feed import ParseState
+from elf.agent.work.parsers import ParseState
 from elf.errors import SourceError
 
 SKIP_BYTES = 256 << 10

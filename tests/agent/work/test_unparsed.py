@@ -16,9 +16,10 @@ from elf.agent.files.blocks import Block, FileKey
 from elf.agent.formats.batch import Reject
 from elf.agent.formats.fields import Reason
 from elf.agent.formats.formats import resolve
-from elf.agent.work.feed import Feed, ParseState, Totals
+from elf.agent.work.feed import Feed, Totals
 from elf.agent.work.job_rows import Before, JobRows
-from elf.agent.work.line_parsing import Parsing, advance
+from elf.agent.work.line_parsing import Parsing
+from elf.agent.work.parsers import ParseState, advance
 from elf.agent.work.unparsed import EVERY_US, SAMPLE_BYTES, Unparsed, sample_text
 from elf.agent.work.worker import Worker
 from elf.cbt.rows import Rows
@@ -180,7 +181,7 @@ def test_live_and_replay_count_the_same_lines_wherever_they_are_cut(blocks: list
         made = Block(FileKey(1, 1), "a.log", at, at + len(data), data, number % 2, number == 0, False)
         at += len(data)
         before = Before(state.last_time)
-        batch = parsing.parse(made, format, state, 1 << 60, lambda: None)
+        batch = parsing.parse(made.lines, format, state, 1 << 60, lambda: None)
         live.add(batch, before, made.too_long)
         advance(state, batch)
         cuts += [part.rows[1] for part in live.cut().values()]

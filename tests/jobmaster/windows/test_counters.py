@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from elf.agent.files.blocks import Block, FileKey
 from elf.agent.formats.formats import resolve
-from elf.agent.work.feed import ParseState
 from elf.agent.work.job_rows import Before, JobRows
-from elf.agent.work.line_parsing import Parsing, advance
+from elf.agent.work.line_parsing import Parsing
+from elf.agent.work.parsers import ParseState, advance
 from elf.cbt.budget import Budget
 from elf.cbt.rows import Rows
 from elf.jobmaster.compile.query import compile as compile_query
@@ -56,7 +56,7 @@ def rows_of(
         made = Block(FileKey(1, 1), "a.json", at, at + len(data), data, 0, at == 0, False)
         at += len(data)
         before = Before(state.last_time)
-        batch = parsing.parse(made, format, state, 1 << 60, lambda: None)
+        batch = parsing.parse(made.lines, format, state, 1 << 60, lambda: None)
         rows.add(batch, before, 0)
         advance(state, batch)
         if cuts.random() < 0.5:
