@@ -159,7 +159,10 @@ def moment(text: str) -> int:
 def test_bounds_of_time_hold_within_windows_and_the_second_one_ends_the_run(tmp_path: Path) -> None:
     if not REAL_LOG.exists():
         pytest.skip("the real log is not beside this checkout (shared/data)")
-    bounds = {"since_us": moment("2015-05-17T10:05:11"), "until_us": moment("2015-05-17T12:05:30")}
+    bounds: dict[str, Any] = {
+        "since_us": moment("2015-05-17T10:05:11"),
+        "until_us": moment("2015-05-17T12:05:30"),
+    }
     sink = Collect()
     about = RunOptions(HOURS, (str(REAL_LOG),), "combined", lateness_us=0, **bounds)
     summary = follow(about, Outlet(lambda _: sink))
