@@ -224,17 +224,23 @@ class OneJob:
 
     async def _change(self, host: Host, end_us: Micros | None = None, **settings: int) -> None:
         """Change the job's settings, and perhaps have it end at that time; not if it ends anyway."""
-        spec = self._spec(host)
-        if spec is None or spec.is_finishing or spec.stopped:
-            return
-        async with aclosing(host.service.serve(w.JobGet(spec.name))) as answers:
-            held = await anext(answers)
+        number = 0
+        while (spec := self._spec(host)) is not None and not (spec.is_finishing or spec.stopped):
+            held = await self._ask(host, w.JobGet(spec.name))
             assert isinstance(held, w.JobHeld)
-        last, at = spec.versions[-1], end_us if end_us is not None else held.now_us
-        version, new = (last if end_us is None else end_of(last)), replace(spec.settings, **settings)
-        item = changed(spec, version, "split", at, held.schedule, held.next, settings=new).item()
-        async with aclosing(host.service.serve(w.JobChange(item))) as answers:
-            await anext(answers)
+            last, at = spec.versions[-1], end_us if end_us is not None else held.now_us
+            version, new = (last if end_us is None else end_of(last)), replace(spec.settings, **settings)
+            number = max(number, held.next)
+            item = changed(spec, version, "split", at, held.schedule, number, settings=new).item()
+            answer = await self._ask(host, w.JobChange(item))
+            if not isinstance(answer, w.Refused):
+                return
+            number = answer.next  # the master is of a later term: its lake knew a higher one
+            await asyncio.sleep(LOOK_S)
+
+    async def _ask(self, host: Host, request: w.JobGet | w.JobChange) -> w.Answer:
+        async with aclosing(host.service.serve(request)) as answers:
+            return await anext(answers)
 
     async def _watch(self, host: Host) -> None:
         """Note which windows are not final."""

@@ -54,8 +54,8 @@ class SinkHost:
         folder: Path,
         new_sink: NewSink | None = None,
     ) -> None:
-        """folder: for parts of windows, unless a lake has one. new_sink: see `Streams`. Raises ElfError without pyarrow,
-        UsageError where a lake's folder cannot be made."""
+        """folder: for parts of windows, unless a lake has one. new_sink: that of an `OnlyJob`, of which a lake has nothing from
+        before. Raises ElfError without pyarrow, UsageError where a lake's folder cannot be made."""
         self._host = host
         self._patterns = {each.name: each.jobs for each in sections if each.jobs}
         kept = {key: list(known) for (kind, key), known in records.items() if kind == "ledger"}
@@ -63,7 +63,9 @@ class SinkHost:
         forms = {each.name: each.console for each in sections if each.console is not None}
         about = host, kept
         self._stores = {
-            name: Storing({name: lake}, Streams({}), *about, lake.directory, self._compact)
+            name: Storing(
+                {name: lake}, Streams({}), *about, lake.directory, self._compact, adopts=new_sink is None
+            )
             for name, lake in lakes.items()
         }
         if forms:

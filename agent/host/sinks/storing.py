@@ -78,9 +78,12 @@ class Storing:
         records: dict[bytes, list[Any]],
         folder: Path,
         has_stored: Callable[[], None],
+        adopts: bool = True,
     ) -> None:
         """records: of ledgers of earlier lives; of streams, as they are on disk. folder: for parts of windows. has_stored: called
-        after each batch."""
+        after each batch. adopts: whether windows that only a lake's files show are results of the job; else a job replaces those
+        that it has too, and leaves the others."""
+        self._adopts = adopts
         self._host, self._lakes, self._streams, self._records = host, lakes, streams, records
         self._has_stored = has_stored
         self._ledgers: dict[JobId, dict[str, Ledger]] = {}
@@ -321,7 +324,7 @@ class Storing:
             ledger.fence = above_all(epoch)
         if spec.id in self._reset_ledgers:
             ledger.fence = max(ledger.fence, above_all(max(epoch, self._reset_ledgers[spec.id])))
-        if lake is not None:
+        if lake is not None and self._adopts:
             adopt(ledger, lake, spec, panes)
         return ledger
 

@@ -24,6 +24,7 @@ from elf.jobmaster.windows.result import PaneState, Window
 from elf.sinks.console.csv import Csv
 from elf.sinks.console.jsonlines import JsonLines
 from elf.sinks.lake.layout import ledger
+from elf.sinks.lake.parquet import ParquetSink, WriterProcess
 from tests.rigs import paths
 from tests.rigs.lines import lines
 
@@ -312,3 +313,21 @@ def test_an_empty_window_in_csv_has_its_bounds_only() -> None:
     sink.put(empty)
     sink.put(empty)  # again: no further effect
     assert out.getvalue() == b"window_start,window_end,n\n2015-05-17T10:05:00Z,2015-05-17T10:06:00Z,\n"
+
+
+def test_a_lake_keeps_what_a_later_run_does_not_have_and_takes_its_word_for_the_rest(tmp_path: Path) -> None:
+    """Runs of one query, with and without --follow, write one version; bounds and ends withdraw nothing of other runs."""
+    log = tmp_path / "access.log"
+    log.write_bytes(b"".join(line(60 * minute) for minute in range(10)))
+    lake = tmp_path / "lake"
+    run(RunOptions(QUERY, (str(log),)), [ParquetSink(lake)])
+    first = ledger(lake, "run")
+    assert len(first) == 10
+    log.write_bytes(b"".join(line(60 * minute) * 2 for minute in range(10)))
+    bounds = {"since_us": moment("2015-05-17T00:03:00"), "until_us": moment("2015-05-17T00:06:00")}
+    follow(RunOptions(QUERY, (str(log),), lateness_us=0, **bounds), Outlet(None, lakes=[lake]))  # type: ignore[arg-type]
+    second = ledger(lake, "run")
+    newer = [minute for minute, key in enumerate(sorted(first)) if second[key] > first[key]]
+    assert (second.keys(), newer) == (first.keys(), [3, 4, 5])
+    with WriterProcess() as writer:
+        assert not set(writer.withdrawn(path for path in lake.rglob("date=*")))
