@@ -66,8 +66,8 @@ def _visit_records(payload: memoryview, offset: int, visit: Visit) -> None:
 class Journal:
     """An append-only file of records, held by one process. Make it with `open`. Not thread-safe."""
 
-    def __init__(self, path: Path, lock: int) -> None:
-        self.path, self._lock, self._file = path, lock, -1
+    def __init__(self, path: Path, lock: int, *, is_lasting: bool = True) -> None:
+        self.path, self._lock, self._file, self._is_lasting = path, lock, -1, is_lasting
         self._durable = 0  # bytes of whole frames on disk
         self._pending: list[bytes] = []
         self._renamed = False  # `rewrite` replaced the file, and the folder is not synced since
@@ -80,8 +80,9 @@ class Journal:
         return journal, records
 
     @classmethod
-    def scan(cls, path: str | os.PathLike[str], visit: Visit) -> Journal:
-        """Open or create the journal, and call `visit` with each record. O(its size); memory: a frame.
+    def scan(cls, path: str | os.PathLike[str], visit: Visit, *, is_lasting: bool = True) -> Journal:
+        """Open or create the journal, and call `visit` with each record. O(its size); memory: a frame. is_lasting: whether what
+        it holds shall survive the host; else nothing waits for the disk.
 
         Locks the folder (a file `lock` in it) until `close` or the end of the process. A torn tail is cut off. Raises
         StateError: another process holds the folder (with its pid), damage in the middle, another version, no permission.
@@ -90,7 +91,7 @@ class Journal:
         advice = "give the agent a state_dir that it can write to"
         try:
             where.parent.mkdir(parents=True, exist_ok=True)
-            journal = cls(where, _lock_folder(where.parent))
+            journal = cls(where, _lock_folder(where.parent), is_lasting=is_lasting)
         except OSError as error:
             raise StateError(f"{where.parent}: {error.strerror}; {advice}") from error
         try:
@@ -145,7 +146,8 @@ class Journal:
         frame = frame_of(self._pending, self._durable)
         try:
             _write(self._file, frame, self._durable)
-            os.fdatasync(self._file)
+            if self._is_lasting:
+                os.fdatasync(self._file)
         except OSError:
             with contextlib.suppress(OSError):
                 os.ftruncate(self._file, self._durable)
@@ -164,7 +166,8 @@ class Journal:
             size = _write(new, FILE_HEAD, 0)
             for frame in _batches(records):
                 size += _write(new, frame_of(frame, size), size)
-            os.fsync(new)
+            if self._is_lasting:
+                os.fsync(new)
             os.replace(self._new_path, self.path)
         except BaseException:
             os.close(new)
@@ -176,7 +179,7 @@ class Journal:
             self._sync_name()
 
     def _sync_name(self) -> None:
-        if self._renamed:
+        if self._renamed and self._is_lasting:
             _sync_folder(self.path.parent)
             self._renamed = False
 
@@ -203,8 +206,9 @@ class Journal:
         self._refuse_other(head)
         os.ftruncate(self._file, 0)
         _write(self._file, FILE_HEAD, 0)
-        os.fsync(self._file)
-        _sync_folder(self.path.parent)
+        if self._is_lasting:
+            os.fsync(self._file)
+            _sync_folder(self.path.parent)
         self._durable = len(FILE_HEAD)
 
     def _refuse_other(self, head: bytes) -> None:

@@ -57,14 +57,16 @@ class Store:
         self.writes = self.syncs = 0
 
     @classmethod
-    def open(cls, folder: Path, notices: Callable[[str], None]) -> tuple[Store, Stored]:
+    def open(
+        cls, folder: Path, notices: Callable[[str], None], *, is_lasting: bool = True
+    ) -> tuple[Store, Stored]:
         """Open the store in that folder, and lock it against other processes. Returns it with its records, which the caller reads
-        at the start and closes. O(its size); memory: a frame, and the offsets of records.
+        at the start and closes. O(its size); memory: a frame, and the offsets of records. is_lasting: see `Journal.scan`.
 
         Raises StateError: in use (with the pid), damaged, of a newer version, not writable.
         """
         needed = Needed()
-        journal = Journal.scan(folder / JOURNAL, needed.note)
+        journal = Journal.scan(folder / JOURNAL, needed.note, is_lasting=is_lasting)
         reader = journal.reader()
         return cls(journal, notices), Stored(reader.read, needed, reader.close)
 

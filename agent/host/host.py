@@ -151,7 +151,7 @@ class Host:
         self.memory = Memory(self.config.agent.memory_max) if former is None else former.memory
         if former is not None and former.is_lost:
             forget(folder)
-        self.store, records = Store.open(folder, self.notices)
+        self.store, records = Store.open(folder, self.notices, is_lasting=self._only is None)
         self._loop.set_exception_handler(self._failed)
         with ExitStack() as opened:
             opened.callback(self.store.close)

@@ -153,6 +153,17 @@ def test_a_rotation_while_following(tmp_path: Path) -> None:
     assert live.answer() == replay(MINUTES, whole)
 
 
+def test_nothing_waits_for_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a live query keeps there is of no use to anybody after it."""
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", synced.append)
+    monkeypatch.setattr(os, "fdatasync", synced.append)
+    log = tmp_path / "access.log"
+    log.write_text("".join(f"{each}\n" for each in lines(100, 3, with_time=False)))
+    _, summary = followed(MINUTES, str(log), 100)
+    assert (summary.lines, synced) == (100, [])
+
+
 def moment(text: str) -> int:
     return int(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()) * 1_000_000
 
