@@ -29,6 +29,7 @@ ALONE = (
     "change.py",
     "light.py",
     "backlog.py",
+    "follow.py",
     "sinks.py",
     "memory.py",
     "recovery.py",

@@ -134,6 +134,11 @@ def test_a_line_is_timed_leg_by_leg() -> None:
     ]
 
 
+def test_a_live_query_has_the_rows_of_a_plain_one() -> None:
+    told = run("follow.py", "--smoke")
+    assert told.count("equal to elf run: yes") == 2
+
+
 def test_a_backlog_reaches_its_sinks_whole() -> None:
     told = run("backlog.py", "--smoke")
     assert told.count("windows/s; equal to elf run: yes") == 2
