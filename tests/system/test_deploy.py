@@ -51,10 +51,12 @@ begin() {
     runtime=/run/$(said RuntimeDirectory); install -d "$runtime"; export RUNTIME_DIRECTORY=$runtime
     (export $(said Environment); $(said ExecStartPre) >/run/validated)
     (export $(said Environment); setsid $(said ExecStart) </dev/null >>/run/journal 2>&1 & echo $! >/run/pid)
+    while [ ! -S "$runtime/control.sock" ] && kill -0 $(cat /run/pid) 2>/dev/null; do sleep 0.05; done
 }
 end() { kill $(cat /run/pid); tail --pid=$(cat /run/pid) -f /dev/null; }
 """
-"""What systemd does with the unit, as far as it matters here."""
+"""What systemd does with the unit, as far as it matters here; and it waits until the agent can be asked, as an operator does who
+reads the log first."""
 
 
 class Block(msgspec.Struct, frozen=True):
