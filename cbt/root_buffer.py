@@ -12,6 +12,8 @@ from elf.cbt.budget import Budget
 from elf.cbt.nodes import Bound, between, cut, quantiles
 from elf.cbt.rows import Op, Rows
 
+READ_RUNS_MAX, READ_BYTES = 8, 8 << 10
+"""With more runs than this of so few bytes each, a read merges them first."""
 RUNS_MAX = 48
 """With more runs than this, the smaller ones are merged: this bounds the fan-in of every merge."""
 
@@ -54,6 +56,16 @@ class RootBuffer:
         with self._budget.scratch(sum(run.nbytes for run in self.runs[:few])):
             merged = merge(self.runs[:few], self._ops)
         self.replace([*self.runs[few:], merged])
+
+    def merge_read(self) -> None:
+        """Before a read: merge small runs if they are many, so that the next reads of a window that grows find one. A run that has
+        grown is left alone, so a row is merged a bounded number of times."""
+        small = [run for run in self.runs if run.nbytes <= READ_BYTES]
+        if len(small) > READ_RUNS_MAX:
+            large = [run for run in self.runs if run.nbytes > READ_BYTES]
+            with self._budget.scratch(sum(run.nbytes for run in small)):
+                merged = merge(small, self._ops)
+            self.replace([*large, merged])
 
     def fraction_left(self) -> float:
         """The fraction of the rows that merging would leave, estimated from a sixteenth of their keys."""

@@ -284,6 +284,7 @@ class Tree:
         The tree may change during a flush: the flush may or may not return rows that are inserted meanwhile. Memory: a leaf and
         the buffers above it, unpacked.
         """
+        self._root.merge_read()
         cursor: Bound | None = LOWEST if start is None else (start, 0, 0, b"")
         end: Bound | None = None if stop is None else (stop, 0, 0, b"")
         above: dict[Fragment, Rows] = {}

@@ -178,7 +178,8 @@ class OneShot:
         self.budget = budget or Budget(options.memory_max, None, resident_bytes)
         self.panes = Panes(plan, self.budget)
         self.worker = Worker(plan)
-        self.publisher = Publisher(options.job, plan, self.budget)
+        # The version as agents call it, whose plans have no text: so a lake has one version of one query.
+        self.publisher = Publisher(options.job, replace(plan, sql=""), self.budget)
         self.columns = self.publisher.columns
         self.feed = new_feed(options, formats, self.worker, self.settle)
         self.overflows, self.lost_values = 0, LostValues()

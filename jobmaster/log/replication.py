@@ -260,9 +260,10 @@ class Replication:
         return min([self.durable, *(peer.held for peer in self.peers.values())])
 
     def commit(self, now: int) -> list[tuple[int, Any]]:
-        """Apply the newly committed entries, return them, and schedule a message that reports them to the replicas."""
+        """Apply the newly committed entries, return them, and schedule a message that reports them to the replicas, if there are
+        any."""
         done = self.replica.log.commit(self.everywhere())
-        if done:
+        if done and self.peers:
             self._wake(now)
         return done
 

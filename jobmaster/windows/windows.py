@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
-from msgspec.structs import replace
 
 from elf.cbt.budget import Budget
 from elf.cbt.rows import MAX_EMPTY, MIN_EMPTY, Op, Rows, concat, distinct, keyless
@@ -33,10 +32,7 @@ class Publisher:
     """Makes `Window`s of one job version from pieces."""
 
     def __init__(self, job: str, plan: Plan, budget: Budget) -> None:
-        self.job, self.plan = job, plan
-        self.version = digest(
-            replace(plan, sql="")
-        )  # as agents call it, so that a lake has one version of one query
+        self.job, self.plan, self.version = job, plan, digest(plan)
         self.finisher = Finisher(plan)
         self.columns = tuple(ColumnInfo(output.name, str(output.type)) for output in plan.select)
         self._budget = budget
