@@ -46,7 +46,7 @@ from elf.srt.messages.parameters import Parameters
 from elf.srt.messages.results import Put
 
 KEEP_US = 3_600_000_000
-LOOK_S = 0.05
+LOOK_S, END_LOOK_S = 0.05, 0.2
 STILL_S = 0.4
 """All that was read is shown when nothing has changed for so long: two beats of a watched job."""
 SETTLE_S_MAX = 1.5
@@ -181,7 +181,7 @@ class OneJob:
     async def _has_ended(self, host: Host) -> None:
         """Wait until the job has ended: all its windows are final, and the sinks have them."""
         while (spec := self._spec(host)) is None or not spec.stopped:
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(END_LOOK_S)
 
     def _spec(self, host: Host) -> JobSpec | None:
         item = host.node.directory.get("job", job_id(self._options.job)) if host.is_serving else None
