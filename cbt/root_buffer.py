@@ -58,8 +58,8 @@ class RootBuffer:
         self.replace([*self.runs[few:], merged])
 
     def merge_read(self) -> None:
-        """Before a read: merge small runs if they are many, so that the next reads of a window that grows find one. A run that has
-        grown is left alone, so a row is merged a bounded number of times."""
+        """Before a read: merge small runs if they are many, so that the next reads of a window that grows find one. A run that
+        has grown is left alone, so a row is merged a bounded number of times."""
         small = [run for run in self.runs if run.nbytes <= READ_BYTES]
         if len(small) > READ_RUNS_MAX:
             large = [run for run in self.runs if run.nbytes > READ_BYTES]

@@ -16,6 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from elf.cbt._kernel import make_rows, merge
 from elf.cbt.budget import Budget
+from elf.cbt.root_buffer import READ_RUNS_MAX
 from elf.cbt.tree import CHUNK_BYTES, Sizes, Tree
 from tests.cbt.cbt_model import OPS, Model, Record, add, colliding_key, model_of, read, records, rows_of
 
@@ -198,6 +199,17 @@ def test_many_small_inserts_are_merged_now_and_then() -> None:
         fill(tree, some, 1)
     assert merged < 3000 * 12
     assert read(tree.drain()) == model_of(some)
+
+
+def test_a_window_that_grows_is_read_from_few_runs() -> None:
+    tree, some = Tree(OPS, Budget(1 << 30)), shuffled(400)
+    model: Model = {}
+    for start in range(0, len(some), 10):
+        tree.insert(rows_of(some[start : start + 10]))
+        add(model, some[start : start + 10])
+        assert read(tree.flush()) == model
+        assert len(tree._root.runs) <= 2 * READ_RUNS_MAX
+    tree.check()
 
 
 def test_a_full_disk_is_said_and_nothing_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
