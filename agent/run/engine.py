@@ -29,6 +29,7 @@ from elf.agent.work.lost_values import LostValues
 from elf.agent.work.worker import CUT_FACTOR, Worker
 from elf.cbt.budget import Budget
 from elf.errors import FormatError, UsageError
+from elf.jobmaster.plan.codec import digest
 from elf.jobmaster.plan.plan import Plan, RowPlan
 from elf.jobmaster.values.sql_types import SqlType
 from elf.jobmaster.windows.panes import Panes
@@ -178,8 +179,9 @@ class OneShot:
         self.budget = budget or Budget(options.memory_max, None, resident_bytes)
         self.panes = Panes(plan, self.budget)
         self.worker = Worker(plan)
-        # The version as agents call it, whose plans have no text: so a lake has one version of one query.
-        self.publisher = Publisher(options.job, replace(plan, sql=""), self.budget)
+        # As agents call it, whose plans have no text: so a lake has one version of one query.
+        version = digest(replace(plan, sql=""))
+        self.publisher = Publisher(options.job, plan, self.budget, version)
         self.columns = self.publisher.columns
         self.feed = new_feed(options, formats, self.worker, self.settle)
         self.overflows, self.lost_values = 0, LostValues()

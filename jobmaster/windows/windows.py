@@ -29,10 +29,10 @@ INT64_MAX = np.iinfo(np.int64).max
 
 
 class Publisher:
-    """Makes `Window`s of one job version from pieces."""
+    """Makes `Window`s of one job version from pieces. version: None for the digest of the plan."""
 
-    def __init__(self, job: str, plan: Plan, budget: Budget) -> None:
-        self.job, self.plan, self.version = job, plan, digest(plan)
+    def __init__(self, job: str, plan: Plan, budget: Budget, version: str | None = None) -> None:
+        self.job, self.plan, self.version = job, plan, version or digest(plan)
         self.finisher = Finisher(plan)
         self.columns = tuple(ColumnInfo(output.name, str(output.type)) for output in plan.select)
         self._budget = budget

@@ -30,6 +30,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from elf.agent.host.cell_types import check_pane
 from elf.agent.host.sinks.lake_ledgers import adopt, key_of
 from elf.agent.host.sinks.streams import Streams
@@ -42,6 +44,7 @@ from elf.jobmaster.delivery.shown import check_rows, window_of
 from elf.jobmaster.delivery.states import PaneReader
 from elf.jobmaster.directory.job_spec import JobSpec
 from elf.jobmaster.log.schedule import plan_of
+from elf.jobmaster.plan.codec import encode
 from elf.jobmaster.windows.result import PaneState, StreamClosed, Window
 from elf.sinks.lake.parquet import ParquetSink, WriterDied, WriterProcess, cause
 from elf.srt.messages.effects import Effect, Write
@@ -352,9 +355,11 @@ class Storing:
     def _reader(self, version: str, spec: JobSpec) -> PaneReader | None:
         key = (spec.name, version)
         if key not in self._readers:
-            plan = next((each.plan for each in spec.whole if each.digest == version), None)
-            if plan is None:
+            found = next((each for each in spec.whole if each.digest == version), None)
+            if found is None:
                 return None
+            # A lake keeps the query's text with the plan, for `elf verify`.
+            plan = encode(replace(plan_of(found.plan), sql=found.text))
             if len(self._readers) >= READERS_MAX:
                 del self._readers[next(iter(self._readers))]
             self._readers[key] = PaneReader(spec.name, version, plan)
