@@ -8,6 +8,7 @@ import json
 import os
 import threading
 import time
+from base64 import b64decode
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,9 +22,11 @@ from elf.agent.run.engine import GOES_ON, RunOptions, Summary, run
 from elf.agent.run.follow import follow
 from elf.agent.run.outlet import Outlet
 from elf.agent.run.spool import Spool
+from elf.jobmaster.plan.codec import decode
 from elf.jobmaster.windows.result import PaneState, Window
 from elf.sinks.console.csv import Csv
 from elf.sinks.console.jsonlines import JsonLines
+from elf.sinks.lake.files import read_about
 from elf.sinks.lake.layout import ledger
 from elf.sinks.lake.parquet import ParquetSink, WriterProcess
 from tests.rigs.lines import lines
@@ -339,3 +342,5 @@ def test_a_lake_keeps_what_a_later_run_does_not_have_and_takes_its_word_for_the_
     assert (second.keys(), newer) == (first.keys(), [3, 4, 5])
     with WriterProcess() as writer:
         assert not set(writer.withdrawn(path for path in lake.rglob("date=*")))
+    texts = {decode(b64decode(read_about(path)["plan"])).sql for path in lake.rglob("*.parquet")}
+    assert texts == {QUERY}, "elf verify runs it in Spark"
