@@ -102,7 +102,8 @@ class OneJob:
         try:
             await asyncio.wait({life, asked, *ends}, return_when=asyncio.FIRST_COMPLETED)
             if not life.done() and host.is_serving:
-                await self._settle(host, asked, is_over=any(end.done() for end in ends))
+                is_over = any(end.done() and end.exception() is None for end in ends)
+                await self._settle(host, asked, is_over=is_over and not self._lost.what)
         finally:
             over.set()
             if not asked.done():

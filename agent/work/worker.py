@@ -37,7 +37,7 @@ from elf.jobmaster.windows.lanes import LINE_OPS, family_ops, group_ops, is_valu
 
 Mask = NDArray[np.bool_]
 
-READ, PARSED, REJECTED, LATE = range(4)
+READ, PARSED, REJECTED = range(3)
 """The accumulators of the line counters."""
 CUT_FACTOR = 3
 """Memory of a cut, as a multiple of the fronts: key bytes, rows, and the sorted rows."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import io
 import json
@@ -18,10 +19,11 @@ import pytest
 from msgspec.structs import replace
 
 import elf
-from elf.agent.run.engine import GOES_ON, RunOptions, Summary, run
+from elf.agent.run.engine import DAY_US, GOES_ON, RunOptions, Summary, run
 from elf.agent.run.follow import follow
 from elf.agent.run.outlet import Outlet
 from elf.agent.run.spool import Spool
+from elf.errors import ElfError
 from elf.jobmaster.plan.codec import decode
 from elf.jobmaster.windows.result import PaneState, Window
 from elf.sinks.console.csv import Csv
@@ -277,6 +279,43 @@ def test_a_followed_pipe_ends_with_all_its_windows_final(stdin: BinaryIO, tmp_pa
     assert (summary.lines, summary.open, summary.lost) == (87, 0, ())
     assert len(ledger(lake, "run")) == 10
     assert said == ["windows are final 1m after their end (--lateness)", "-: format combined"]
+
+
+def test_the_end_of_a_followed_pipe_that_lacks_lines_makes_nothing_final(stdin: BinaryIO) -> None:
+    stdin.write(gzip.compress(b"".join(line(n) for n in range(100)))[:-9])
+    stdin.close()
+    sink, told = Collect(), list[str]()
+    options = RunOptions(QUERY, ("-",), lateness_us=DAY_US)
+    summary = follow(options, Outlet(lambda _: sink, is_open=True), on_lost=told.append)
+    assert told == ["-: the compressed data ends early (truncated); read up to there"] == list(summary.lost)
+    assert {window.status for window in sink.windows.values()} == {"open"}
+    assert summary.open == len(sink.windows) > 0
+
+
+def test_a_spool_that_cannot_be_written_makes_nothing_final_and_says_where(
+    stdin: BinaryIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Spool._opened
+
+    def full(spool: Spool) -> BinaryIO:
+        file = real(spool)
+        flush = file.flush
+
+        def no_room() -> None:
+            flush()
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        wrapped = io.BufferedWriter(file.raw)  # type: ignore[attr-defined]
+        wrapped.flush = no_room  # type: ignore[method-assign]
+        return wrapped
+
+    monkeypatch.setattr(Spool, "_opened", full)
+    stdin.write(line(0) + line(200))
+    stdin.flush()
+    sink = Collect()
+    with pytest.raises(ElfError, match=r"No space left on device; the lines of a pipe .* with TMPDIR"):
+        follow(RunOptions(QUERY, ("-",), lateness_us=DAY_US), Outlet(lambda _: sink, is_open=True))
+    assert "final" not in {window.status for window in sink.windows.values()}
 
 
 def test_a_full_spool_waits_for_its_reader_and_drops_what_was_read(tmp_path: Path) -> None:
