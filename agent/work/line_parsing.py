@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 
-import msgspec
-import numpy as np
-
-from elf.agent.formats.batch import Batch
 from elf.agent.formats.envelopes.wrapped import WrappedParser
 from elf.agent.formats.fields import Format
 from elf.agent.formats.parser import Parser
-from elf.agent.work.parsers import Parsers, ParseState, advance, parsed
+from elf.agent.work.parsers import Parsers, ParseState, advance, parsed, timed
 from elf.agent.work.rescan import Rescan
 from elf.errors import SourceError
 from elf.jobmaster.values.sql_types import SqlType
@@ -24,6 +20,8 @@ LOOK_BACK_BYTES = (64 << 10, 1 << 20)
 class Parsing(Parsers):
     """The parsers of one source, and others that find only the time of lines."""
 
+    needs_time = True
+
     def __init__(self, timezone: str, agent: str, line_max: int, strings_max: int) -> None:
         self._clocks = Parsers(ONLY_TIME, {}, timezone, agent, strings_max, line_max)
         super().__init__(ONLY_TIME, {}, timezone, agent, strings_max, line_max)
@@ -35,17 +33,6 @@ class Parsing(Parsers):
     @property
     def nbytes(self) -> int:
         return super().nbytes + self._clocks.nbytes
-
-    def parse(
-        self,
-        data: memoryview | bytes,
-        format: Format,
-        state: ParseState,
-        now_us: int,
-        settle: Callable[[], None],
-    ) -> Batch:
-        """As `Parsers.parse`. Lines of a format without a time are rejected: none of them belongs to a window."""
-        return _timed(super().parse(data, format, state, now_us, settle))
 
     def state_at(
         self, scan: Rescan, format: Format, now_us: int, from_start: Callable[[], Rescan]
@@ -65,7 +52,7 @@ class Parsing(Parsers):
                 continue
             state = ParseState(format)
             carry = scan.file.state.carry if len(tail) == scan.offset else b""
-            advance(state, _timed(parsed(clock, carry + tail[begin:], state, now_us)))
+            advance(state, timed(parsed(clock, carry + tail[begin:], state, now_us)))
             if state.last_time is not None or len(tail) == scan.offset:
                 return state
         return self._read_from_start(clock, format, scan.offset, now_us, from_start)
@@ -81,16 +68,9 @@ class Parsing(Parsers):
         state, scan = ParseState(format), from_start()
         try:
             while (block := scan.next(offset)) is not None:
-                advance(state, _timed(parsed(clock, block.lines, state, now_us)))
+                advance(state, timed(parsed(clock, block.lines, state, now_us)))
         except SourceError:
             pass  # use the state at the last readable line
         finally:
             scan.close()
         return state
-
-
-def _timed(batch: Batch) -> Batch:
-    if "time" in batch.columns:
-        return batch
-    at = np.zeros(batch.rows + len(batch.reject_rows), dtype=np.int32)
-    return msgspec.structs.replace(batch, rows=0, columns={}, reject_rows=at)

@@ -41,6 +41,9 @@ class Parsers:
     """columns: the ones that all parsers fill; types: of those that keys of the lines may fill. strings_max: bytes of a
     parser's dictionary, past which it is full."""
 
+    needs_time = False
+    """Whether lines without a time are rejected: see `timed`."""
+
     def __init__(
         self,
         columns: Collection[str],
@@ -90,7 +93,8 @@ class Parsers:
         if parser.full():
             settle()
             self.empty()
-        return parsed(parser, data, state, now_us)
+        batch = parsed(parser, data, state, now_us)
+        return timed(batch) if self.needs_time else batch
 
     def empty(self) -> None:
         """Free the dictionaries. The caller first settles everything that holds their codes."""
@@ -137,6 +141,14 @@ def without_future(batch: Batch, limit_us: int) -> Batch:
     return msgspec.structs.replace(
         kept, reject_rows=np.sort(at), rejects=rejects, samples=(*kept.samples, sample)
     )
+
+
+def timed(batch: Batch) -> Batch:
+    """The batch; all its lines rejected if their format has no time, since none of them belongs to a window."""
+    if "time" in batch.columns:
+        return batch
+    at = np.zeros(batch.rows + len(batch.reject_rows), dtype=np.int32)
+    return msgspec.structs.replace(batch, rows=0, columns={}, reject_rows=at)
 
 
 def between(batch: Batch, times: NDArray[np.int64], first: int, low: int, stop: int) -> Batch | None:

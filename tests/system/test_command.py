@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import pty
+import re
 import select
 import signal
 import struct
@@ -217,6 +218,22 @@ def test_a_live_pipe_is_answered_as_its_lines_come() -> None:
     last = json.loads(out.splitlines()[-1])
     assert (last["n"], "_elf" in last) == (1, False)
     assert b"elf: windows are final 0s after their end (--lateness)\n" in err
+
+
+def test_a_live_query_ends_when_its_reader_has_gone(log: Path) -> None:
+    """`… --follow | head -1`: without open windows it meets the closed pipe with the next final one."""
+    query = "SELECT window, count(*) AS n FROM access GROUP BY window(time, '1 second')"
+    with subprocess.Popen(
+        [*ELF, "run", query, "--follow", "--lateness", "0s", "-q", str(log)], stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["n"] > 0
+        process.stdout.close()
+        later = re.sub(r"\d{4}:\d\d:\d\d:\d\d", "2016:10:05:03", LINES[-1])
+        with log.open("a") as file:
+            file.write(later)
+            file.write(later.replace("2016", "2017"))
+        assert process.wait(WAIT_S) == 0
 
 
 def test_following_in_a_small_terminal_leaves_nothing_stale(log: Path) -> None:
