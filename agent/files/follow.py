@@ -49,6 +49,7 @@ class Followed:
         self.size = 0  # on disk, when last looked at
         self.mtime_ns = 0
         self.drained: tuple[int, int] | None = None  # (size, mtime) when no whole line was left
+        self.drained_s: float | None = None  # when that was found
         self.ends_open = False  # then: what was left are parts of a line
         self.grown_at = now
         self.retired_at: float | None = None  # since when the writer does not open it by name
@@ -239,14 +240,23 @@ class Followed:
         self._load(cutter)
         content.raw.offset = self.state.offset + self.skipped_bytes
         data = _next_lines(content, cutter)
-        if not self.intact() or os.fstat(content.descriptor).st_size < content.raw.offset:
+        status = os.fstat(content.descriptor)
+        if not self.intact() or status.st_size < content.raw.offset:
             raise Replaced
         if len(data) == 0 and (cutter.skipping or cutter.too_long == 0):
             self._keep_skipped(cutter)
             self.ends_open = not cutter.skipping and ends_open(cutter.view[cutter.begin : cutter.stop])
-            self.drained = (status.st_size, status.st_mtime_ns)
+            self._drain(status, now)
             return None
-        return self._hand_out(cutter, data)
+        block = self._hand_out(cutter, data)
+        if block.end == status.st_size:
+            self._drain(status, now)
+        return block
+
+    def _drain(self, status: os.stat_result, now: float) -> None:
+        """Note that no whole line is left in a file of that status."""
+        self.look(status, now)
+        self.drained, self.drained_s = (self.size, self.mtime_ns), now
 
     def _read_packed(self, content: Content, shared: Cutter) -> Block | None:
         if self.cutter is None:

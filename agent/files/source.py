@@ -252,7 +252,8 @@ class Source:
     # Reading.
 
     def read(self, now: float) -> Block | None:
-        """The next block, or None if there is none for now (`at_end` says whether that is the end of all files).
+        """The next block, or None if there is none for now (`at_end` says whether that is the end of all files). A file that was
+        read to its end at this `now` is read further at a later one only, so that a busy log does not end in many small blocks.
 
         Its data is valid until the next call. Reads known files only; `scan` finds others. Errors of files are not raised but
         reported in `notices`.
@@ -299,7 +300,8 @@ class Source:
         if file.denied or (self._divided and not file.state.offset and self._may_be_divided(file)):
             return None
         placed = file.inode is not None or file.content is not None
-        if placed and not (file.content is None and file.drained == (file.size, file.mtime_ns)):
+        is_read = file.drained is not None and file.drained_s == now
+        if placed and not (is_read or (file.content is None and file.drained == (file.size, file.mtime_ns))):
             self._make_room(file)
             block = file.read(self._cutter, now)
             self._note_end(file)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.rigs.source_rig import Log, Reader
+from tests.rigs.source_rig import Log, Reader, read_all
 
 SCENARIOS = {
     # Between `rename` and `reopen` the server still writes to the renamed file.
@@ -149,4 +149,18 @@ def test_history_is_read_oldest_first(log: Log) -> None:
     assert reader.lines == log.written
     reader.settle()
     assert len(reader.closed) == 4
+    reader.close()
+
+
+def test_a_log_that_is_written_while_it_is_read_is_read_further_at_a_later_time(log: Log) -> None:
+    log.append(3)
+    reader = read_all(log.folder / "access.log")
+    log.append(2)
+    assert reader.step(blocks=1) == 1
+    log.append(1)
+    assert not reader.read_block()
+    assert reader.source.at_end
+    reader.now += 0.001
+    assert reader.read_block()
+    assert reader.lines == log.written
     reader.close()

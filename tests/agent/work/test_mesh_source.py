@@ -70,11 +70,10 @@ def test_an_awaited_line_is_answered_when_there_is_one(server: Server, log: Log)
     server.finish_line()
     job.read()
     awaiting = Read(job.id, job.request + 1, 1, dict(job.at), 0, due_us=AFTER_ALL, at_line=True)
-    about = ONE, (server.now_s + 3) * SECOND, log.now_s
-    assert log.source.read_if_due(awaiting, *about) is None
+    assert log.beat(awaiting, ONE) is None
     server.write(1)
     server.finish_line()
-    cut = log.source.read_if_due(awaiting, *about)
+    cut = log.beat(awaiting, ONE)
     assert cut is not None
     assert [end - start for start, end, _ in cut.spans.values()] == [len(server.files[0][-1]) + 1]
 
