@@ -1,10 +1,10 @@
 """An agent's sources: each is read in a thread of its own at the node's requests, within the limit on processor time.
 
 A `Read` that is not due yet waits here. At each beat, new lines are read for all jobs, and those that are due are answered; so
-files are read and folders scanned as often as if somebody watched, and only cuts are rare. Where lines are few, they are
-parsed once a second (`elf.agent.work.held`). While no log changes there is no beat for `REST_S`, or until a quiet log reaches
-the time of the next cut. One that awaits a line is answered when a log has changed. Where the kernel does not notify, every
-beat is kept.
+files are read and folders scanned as often as if somebody watched, and only cuts are rare. A job whose open windows are read
+has reads of its own at each beat, which read for all. Where lines are few, they are parsed once a second
+(`elf.agent.work.held`). While no log changes there is no beat for `REST_S`, or until a quiet log reaches the time of the next
+cut. One that awaits a line is answered when a log has changed. Where the kernel does not notify, every beat is kept.
 """
 
 from __future__ import annotations
@@ -104,7 +104,8 @@ class SourceThreads:
         self._waiting: dict[str, dict[JobId, Read]] = {}  # by source
         self._beating: set[str] = set()  # sources whose next beat is scheduled, or under way
         self._resting: dict[str, asyncio.TimerHandle] = {}  # of these, those that leave beats out
-        self._beat_us: dict[str, Micros] = {}  # the last beat
+        self._beat_us: dict[str, Micros] = {}  # the last beat that read
+        self._read_us: dict[str, Micros] = {}  # the last `Read` that was due when it came
         self._listening: dict[str, int] = {}  # sources whose change the loop reports, with the descriptor
         self._many_bytes = 0
         self._share: CpuShare | None = None
@@ -177,6 +178,8 @@ class SourceThreads:
         if self._host.is_over or seat is None or seat.worker is None or not seat.worker.schedule:
             return  # without a schedule it is another worker than the one that asked: its job was started again
         name = seat.spec.source
+        if not read.lane:
+            self._read_us[name] = self._host.clock_us()
         future = asyncio.get_running_loop().run_in_executor(
             self._threads[name],
             self.sources[name].read,
@@ -226,7 +229,8 @@ class SourceThreads:
         if self._host.is_over or not waiting:
             return
         delayed = self._share is not None and self._share.wait_s(time.process_time(), time.monotonic()) > 0
-        if delayed:
+        due = [read for read in waiting.values() if read.due_us <= clock_us]
+        if delayed or (not due and self._was_read(name, clock_us)):
             self._schedule_beat(name)
             return
         share = (clock_us - self._beat_us.get(name, clock_us)) / (TURN_S * 1e6)
@@ -234,11 +238,17 @@ class SourceThreads:
         turn = list(waiting.values())[: 1 + max(0, int(len(waiting) * share))]
         for read in turn:
             waiting[read.job] = waiting.pop(read.job)
-        due = [read for read in waiting.values() if read.due_us <= clock_us and read not in turn]
+        due = [read for read in due if read not in turn]
         asked = [(read, worker.schedule) for read in (*turn, *due) if (worker := workers[read.job])]
         self._beating.add(name)
         known = self._read_bytes(name)
         self._read_on(name, asked).add_done_callback(lambda done: self._beat_done(name, done, known))
+
+    def _was_read(self, name: str, clock_us: Micros) -> bool:
+        """Whether a job's own `Read` has read for all jobs since the last beat, and none of these may be overdue for its turn."""
+        last_us, beat_us = self._read_us.get(name, 0), self._host.node.parameters.flush_us
+        is_recent = 0 <= clock_us - last_us < 1.5 * beat_us
+        return is_recent and 0 <= clock_us - self._beat_us.get(name, 0) < REST_S * 1e6
 
     def _read_on(self, name: str, asked: Sequence[tuple[Read, Schedule]]) -> asyncio.Future[list[Answer]]:
         about = asked, self._waiting[name], self._host.clock_us(), time.monotonic()

@@ -135,7 +135,7 @@ def test_a_still_log_is_looked_at_when_it_reaches_the_next_cut(
             threads.sources["access"].read(
                 Read(b"job", 1, 1, {}, 0), (line_of(plan_of(), 1, 0),), NOW_US, 0.0
             )
-            threads._waiting["access"] = {b"job": Read(b"job", 2, 1, {}, 0, due_us=NOW_US + due_us)}
+            threads._waiting["access"] = {b"other": Read(b"other", 2, 1, {}, 0, due_us=NOW_US + due_us)}
             return threads._rest_us("access", NOW_US)
 
     assert asyncio.run(rest()) == rest_us
@@ -148,3 +148,39 @@ def test_a_job_that_was_started_again_has_not_asked_to_read(worker: Any) -> None
     host: Any = SimpleNamespace(is_over=False, node=SimpleNamespace(seats={b"job": seat}))
     threads = SourceThreads(host, None)
     threads.read(Read(b"job", 1, 0, {}, 0))  # a source would be asked, and there is none
+
+
+def test_a_beat_is_left_out_after_a_read_of_a_job_that_is_watched(tmp_path: Path) -> None:
+    """It has read for all jobs. But once a second one of these has its turn, and one that is due is always asked."""
+    cuts, now_us, asked = asyncio.Queue[Cut](), [NOW_US], list[list[int]]()
+
+    def cut(cut: Cut, now_us: int) -> tuple[()]:
+        cuts.put_nowait(cut)
+        return ()
+
+    async def beat() -> None:
+        """One beat, after the job's own read."""
+        threads.read(Read(b"job", 1, 1, {}, 0))
+        await cuts.get()
+        threads._beat("access")
+        now_us[0] += 200_000
+
+    async def follow() -> list[list[int]]:
+        with opened_in(tmp_path, threads):
+            threads._waiting["access"] = {b"other": Read(b"other", 2, 1, {}, 0, due_us=NOW_US + 10_000_000)}
+            for _ in range(11):
+                await beat()
+            threads._waiting["access"] = {b"other": Read(b"other", 3, 1, {}, 0, due_us=NOW_US)}
+            await beat()
+        return asked
+
+    def read_on(name: str, some: list[tuple[Read, Any]]) -> asyncio.Future[Any]:
+        asked.append([read.request for read, _ in some])
+        return asyncio.Future()
+
+    host = a_host(cut, flush_us=200_000, idle_grace_us=5_000_000)
+    host.clock_us = lambda: now_us[0]
+    host.node.seats[b"other"] = host.node.seats[b"job"]
+    threads = SourceThreads(host, None)
+    threads._read_on = read_on  # type: ignore[assignment, method-assign]
+    assert asyncio.run(follow()) == [[2], [2], [2], [3]]
