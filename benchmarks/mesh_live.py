@@ -128,7 +128,7 @@ def _latency(name: str, timings: Mapping[str, str], agents: int, seconds: float)
     print(
         f"\nFrom a line to elf job watch: {agents} agents, {RATE} lines/s each, CURVE, {name} timings {dict(timings)}"
     )
-    emit = timings.get("emit", "250ms")
+    emit = timings.get("emit", "200ms")
     with (
         tempfile.TemporaryDirectory() as folder,
         Fleet(Path(folder) / "mesh", agents, timings=timings, security="curve") as fleet,

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from functools import lru_cache
 from threading import local
 from typing import Any
 
@@ -69,7 +70,7 @@ def pack(rows: Rows, ops: Sequence[Op], level: int = SMALL) -> bytes:
     return MAGIC + bytes((VERSION,)) + _contexts.compressor(level).compress(b"".join(parts))
 
 
-def unpack(data: bytes, bytes_max: int = FRAME_BYTES_MAX) -> tuple[Rows, list[Op]]:
+def unpack(data: bytes, bytes_max: int = FRAME_BYTES_MAX) -> tuple[Rows, tuple[Op, ...]]:
     """The rows and operations of a frame. Checks all bounds and the order, so the bytes may come from anywhere.
 
     `bytes_max` bounds the memory that the rows take. Raises PeerError. O(bytes).
@@ -85,18 +86,23 @@ def unpack_scattered(data: bytes, bytes_max: int = FRAME_BYTES_MAX) -> Rows:
     return _unpack(data, bytes_max)[0]
 
 
-def _unpack(data: bytes, bytes_max: int) -> tuple[Rows, list[Op]]:
+def _unpack(data: bytes, bytes_max: int) -> tuple[Rows, tuple[Op, ...]]:
     body = _Body(_decompress(data, bytes_max))
     count, n_ops = _HEAD.unpack(body.take(_HEAD.size))
-    codes = body.take(n_ops)
-    if any(code not in _OPS for code in codes):
-        raise PeerError("rows frame: an unknown operation")
-    ops = [_OPS[code] for code in codes]
-    n_lanes = sum(op.lanes for op in ops)
+    ops, n_lanes = _ops_of(bytes(body.take(n_ops)))
     (key_bytes,) = struct.unpack("<Q", body.take(8))
     if count * (_ROW_BYTES + 8 * n_lanes) + key_bytes > bytes_max:
         raise PeerError(f"rows frame: {count} rows are more than the {bytes_max} bytes allowed")
     return unpack_rows(body.left, count, n_lanes, key_bytes), ops
+
+
+@lru_cache(maxsize=256)
+def _ops_of(codes: bytes) -> tuple[tuple[Op, ...], int]:
+    """The operations with these codes, one tuple for all frames that have them, and the number of their lanes."""
+    if any(code not in _OPS for code in codes):
+        raise PeerError("rows frame: an unknown operation")
+    ops = tuple(_OPS[code] for code in codes)
+    return ops, sum(op.lanes for op in ops)
 
 
 def _decompress(data: bytes, bytes_max: int) -> bytes:

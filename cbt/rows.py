@@ -35,6 +35,8 @@ class Op(Enum):
     MIN = "min"
     MAX = "max"
 
+    __hash__ = object.__hash__  # each is one object; the enumeration's own hash is not of C
+
     @property
     def lanes(self) -> int:
         return 2 if self is Op.SUM128 else 1

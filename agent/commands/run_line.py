@@ -90,7 +90,7 @@ class Arguments(NamedTuple):
     ] = None
     emit: Annotated[
         str | None,
-        Option("Live: how often open windows are shown.", ("--emit",), "SPAN", "250ms"),
+        Option("Live: how often open windows are shown.", ("--emit",), "SPAN", "200ms"),
     ] = None
     open: Annotated[bool, Option("Live: JSON and CSV of open windows too, as they change.", ("--open",))] = (
         False

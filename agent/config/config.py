@@ -409,7 +409,7 @@ class _Reader:
             "sql": Key(read_text),
             "file": Key(self._query_file),
             "lateness": Key(read_duration),
-            "emit": Key(read_emit, units.duration_us("250ms")),
+            "emit": Key(read_emit, units.duration_us("200ms")),
             "keep": Key(read_duration, units.duration_us("1h")),
             "sinks": Key(self._sinks_of_job),
         }

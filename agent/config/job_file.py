@@ -45,7 +45,7 @@ from elf.jobmaster.directory.job_spec import JobSpec
 from elf.jobmaster.directory.limits import NO_LIMITS, Limits
 from elf.jobmaster.directory.versions import parameter_texts
 
-EMIT_US, KEEP_US = 250_000, 3_600_000_000
+EMIT_US, KEEP_US = 200_000, 3_600_000_000
 """What a job has unless its file or command says otherwise."""
 FENCE = "-- +++"
 FILE_BYTES_MAX = 256 << 10

@@ -50,11 +50,14 @@ class Timer:
     def __init__(self, clock_us: Callable[[], int], wake: Callable[[], None]) -> None:
         self._clock_us, self._wake = clock_us, wake
         self._call: asyncio.TimerHandle | None = None
-        self._at_s = 0.0
+        self._at_s, self._deadline_us = 0.0, 0
 
     def set(self, deadline_us: int) -> None:
         """Wake at that deadline instead of an earlier one, or after `SLEEP_S_MAX`; not before it, and at most 2 ms after;
         but a wake that is due a little earlier stays, since moving it costs more. O(log calls)."""
+        if self._call is not None and deadline_us == self._deadline_us:
+            return
+        self._deadline_us = deadline_us
         loop = asyncio.get_running_loop()
         wait_us = max(0, deadline_us - self._clock_us())
         at_s = loop.time() + min((wait_us // LOOP_US + 2) * LOOP_US / 1e6, SLEEP_S_MAX)

@@ -375,7 +375,7 @@ class JobSeat:
         """Cores that may have an earlier deadline than at the last call."""
         if not self.is_stirred:
             return self._awake
-        self.is_stirred = self.master is not None
+        self.is_stirred = False
         return self.cores
 
     def take_items(self) -> list[Item]:
@@ -475,6 +475,7 @@ class JobSeat:
         if master is not None:
             for child, bundle in reducer.take_for_master():
                 effects += master.bundle(child, bundle, now)
+                self.is_stirred |= not master.awaits_bundles
             for message in master.take_multicast():
                 effects += self._on_control(self.me, message, now)
         return effects

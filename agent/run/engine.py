@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 MEMORY_MAX = 256 << 20
 INTERRUPTED = "interrupted; what was read up to there follows"
-EMIT_US = 250_000
+EMIT_US = 200_000
 LINES_ONLY = (
     "--sink parquet keeps groups, and this query returns lines; add GROUP BY, or print with --output csv"
 )

@@ -98,6 +98,7 @@ class Run(Mesh):
         self._ends: dict[JobId, tuple[Log | None, int]] = {}
         """Of a job that is finishing: the log that has its end, if the highest master's has, and when that was seen."""
         self._former: dict[tuple[JobId, Ballot], Ballot] = {}
+        self._rivals: dict[JobId, set[str]] = {}  # the versions that no master has judged
         """By whom a log was served before a master took it over."""
         self._retired: list[tuple[JobId, Ballot, int, Micros]] = []
         self.doubles = Doubles(self)
@@ -246,11 +247,16 @@ class Run(Mesh):
         return f"job {spec.name}: version {newest.versions[-1].digest[:6]} is not in force"
 
     def _check_begin(self, spec: JobSpec) -> None:
-        """A log that starts again begins with the job, or with what was retained then. After a partition a change of one side may
-        be in force in the log of the other side, where the job had been started again."""
-        since = self._state(spec).positions.since_us
+        """A log that starts again begins with the job, or with what was retained then; or after a version of a rival that the
+        spec lacks, whose plan nobody knows. After a partition a change of one side may be in force in the log of the other side,
+        where the job had been started again."""
+        state, newest = self._state(spec), self._newest(spec)
+        since = state.positions.since_us
         latest_us = max(self.world.clock(actor) for actor in self.hosts) - self.oracle.keep_us[spec.id]
-        begin_us = max(self._newest(spec).since_us, self.operators.began_us.get(spec.id, 0))
+        begin_us = max(newest.since_us, self.operators.began_us.get(spec.id, 0))
+        lacks_rival = not self._rivals.get(spec.id, set()) <= {version.digest for version in newest.whole}
+        if lacks_rival and since == state.schedule[0].from_us:
+            return
         if since > max(begin_us, latest_us):
             raise Violation(f"job {spec.name}: the log begins at {since}, the job at {begin_us}")
 
@@ -392,6 +398,7 @@ class Run(Mesh):
         self.specs[fault.job] = newest
         specs = [self._next_spec(fault, rival) for rival in range(2)]
         self.specs[fault.job] = max(specs, key=rank_of)
+        self._rivals.setdefault(newest.id, set()).update(spec.versions[-1].digest for spec in specs)
         for step, spec in enumerate(specs):
             self._submit(fault.host + step, spec)
 

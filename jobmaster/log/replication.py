@@ -1,9 +1,9 @@
 """Sends entries to the replicas: the active half of a succession, on the node that serves or is about to.
 
-An entry is proposed, written to the own disk together with all others of `append_us`, posted to each present replica after that
-write, and committed when the own disk and every present replica hold it. The own disk acknowledges like a replica: after each
-write a `Held` is posted to the node itself, which the caller passes back (through `Succession.step`) once the effects before it
-are durable.
+An entry is proposed, written to the own disk together with the others of that call, or of `append_us` since the last write,
+posted to each present replica after that write, and committed when the own disk and every present replica hold it. The own disk
+acknowledges like a replica: after each write a `Held` is posted to the node itself, which the caller passes back (through
+`Succession.step`) once the effects before it are durable.
 
 A replica first replaces its log (`Install`), unless it holds the log with which the master began. From then on it receives each
 entry once; after a reset of the link, all entries after the last one that it acknowledged are sent again. While it requests the
@@ -72,6 +72,7 @@ class Replication:
         "peers",
         "pending",
         "replica",
+        "sent_at",
     )
 
     def __init__(
@@ -91,6 +92,7 @@ class Replication:
         self.pending: list[Any] = []
         self.durable = -1
         self.alarm = Alarm()
+        self.sent_at = 0  # time of the last write
 
     @property
     def index(self) -> int:
@@ -140,16 +142,18 @@ class Replication:
                 f"job {self.replica.job.hex()}: {len(self.replica.log.tail)} entries wait for replicas"
             )
         self.pending.append(entry)
-        self._wake(now)
+        self._within(now, max(0, min(self.sent_at - now, 0) + self.parameters.append_us))
         return self.index
 
-    def _wake(self, now: int) -> None:
-        if self.alarm.at is None:
-            self.alarm.set(now, self.parameters.append_us)
+    def _within(self, now: int, span: int) -> None:
+        """Send within that span."""
+        if self.alarm.at is None or self.alarm.at > now + span:
+            self.alarm.set(now, span)
 
     def tick(self, now: int) -> list[Effect]:
         if not self.alarm.rings(now):
             return []
+        self.sent_at = now
         return self.flush() or self._send_all()
 
     def looks(self, now: int) -> bool:
@@ -260,11 +264,11 @@ class Replication:
         return min([self.durable, *(peer.held for peer in self.peers.values())])
 
     def commit(self, now: int) -> list[tuple[int, Any]]:
-        """Apply the newly committed entries, return them, and schedule a message that reports them to the replicas, if there are
-        any."""
+        """Apply the newly committed entries, and return them. Replicas, if there are any, learn it with the next entries, or by a
+        message of its own if there are none for two beats."""
         done = self.replica.log.commit(self.everywhere())
         if done and self.peers:
-            self._wake(now)
+            self._within(now, 2 * self.parameters.flush_us)
         return done
 
     def check(self) -> None:

@@ -17,6 +17,8 @@ A bundle that is sent for the first time is rarely behind: only after an earlier
 again. If it is, the worker gets its positions directly, past all reducers. So a worker notices if another process with its key
 has moved them.
 
+The bundles of a beat are taken together (`round`), each judged for itself; those that are accepted become one entry of the log.
+
 The positions above are those after the log and the proposed entries (`ahead`). Answers depend on the log alone (`state`): each
 waits for the entries that were proposed before it (`Proposals.when_committed`).
 """
@@ -25,12 +27,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from msgspec.structs import replace
+
 from elf.jobmaster.log.entries import Accept
 from elf.jobmaster.log.job_state import JobState
 from elf.jobmaster.log.positions import Fit, Place
 from elf.jobmaster.master.parking import Parking
 from elf.jobmaster.master.proposals import Proposals
 from elf.jobmaster.master.roster import Roster
+from elf.jobmaster.master.round import Round
+from elf.srt.messages.bundles import OpenBundle
 from elf.srt.messages.effects import Effect, Notice, Post, Send
 from elf.srt.messages.ids import NodeId, short
 from elf.srt.messages.messages import (
@@ -47,8 +53,9 @@ from elf.srt.messages.messages import (
 )
 from elf.srt.messages.parameters import Parameters
 from elf.srt.messages.partial import Parts
-from elf.srt.messages.sizes import bundle_bytes
 
+NO_ID: BundleId = b"", 0, 0
+"""Of what becomes an entry of the log, which no other node answers."""
 SPLIT_POSITIONS_MAX = 64
 """The most positions of fitting files in a Split where only the schedule is wrong: a lone worker needs them."""
 CORRECTED_MAX = 4_096
@@ -72,17 +79,29 @@ class Intake:
     ) -> None:
         self.job, self.ballot, self.log, self.ahead = state.job, ballot, log, log.ahead
         self.parking = Parking(parameters.park_bytes_max, parameters.park_us)
+        self.round = Round(parameters.flush_us, parameters.frame_bytes_max)
+        self._accepted, self._promise = OpenBundle(parameters.frame_bytes_max), True  # since the last entry
         self.state, self._parameters, self._roster, self._add_effect = state, parameters, roster, add_effect
         self._commits: dict[NodeId, list[BundleId]] = {}
         self._corrected_at: dict[NodeId, int] = {}  # worker -> when its positions were last sent to it
 
     def bundle(self, child: NodeId, bundle: Bundle, now: int) -> None:
         """A bundle has reached the root. O(contributions)."""
-        if self._judge(child, bundle, now):
-            self.retry_parked(now)
+        self.round.add(child, bundle, now)
+        self.look(now)
+
+    def look(self, now: int) -> None:
+        """Take the bundles of a round that is over."""
+        if self.round.is_over(now):
+            has_moved = [self._judge(child, bundle, now) for child, bundle in self.round.take()]
+            self._propose()
+            if any(has_moved):
+                self.retry_parked(now)
 
     def _judge(self, child: NodeId, bundle: Bundle, now: int) -> bool:
-        """Rule 4*: accept, drop, park or split; returns whether positions moved."""
+        """Rule 4*: accept, drop, park or split; returns whether positions move with the next entry."""
+        if not self._accepted.is_apart(bundle):
+            self._propose()
         fit = self.ahead.judge(bundle.contributions)
         if fit in (Fit.BEHIND, Fit.MIXED) and not bundle.again:
             self._send_positions(bundle, now)
@@ -95,7 +114,7 @@ class Intake:
         elif not (self._is_sound(child, bundle) and self._has_valid_rows(bundle)):
             self._split(child, bundle, list(bundle.contributions)[:SPLIT_POSITIONS_MAX])
         elif fit is Fit.FITS and self.log.has_room:
-            self._accept(child, bundle)
+            self._accept(child, bundle, now)
             return True
         elif not self.parking.put(child, bundle, now):
             self._split(child, bundle, self.ahead.misfits(bundle.contributions))
@@ -182,24 +201,41 @@ class Intake:
             split = Split(self.job, self.ballot, (worker, 0, 0), (), tuple(places[:SPLIT_POSITIONS_MAX]))
             self._add_effect(Send(worker, split))
 
-    def _accept(self, child: NodeId, bundle: Bundle) -> None:
-        self._roster.expect(bundle.contributions)
+    def _accept(self, child: NodeId, bundle: Bundle, now: int) -> None:
+        accepted, promise = self._accepted, self.promises(bundle)
+        if accepted and not (promise == self._promise and accepted.joins(bundle)):
+            self._propose()
         parts = self._parts_in_time(bundle) if self._may_be_forgotten(bundle) else bundle.parts
         parts = {version: part for version, part in parts.items() if len(part.rows[1])}
-        entry = Accept(
-            bundle.schedule,
-            bundle.contributions,
-            bundle.watermark,
-            bundle.lagging,
-            parts,
-            self.promises(bundle),
-            bundle.since_us,
-            bundle.untimed,
-            bundle.newest,
-            bundle.unparsed,
+        self._promise = promise
+        accepted.add(child, replace(bundle, parts=parts), now)
+
+    def _propose(self) -> None:
+        """Propose what was accepted as one entry."""
+        if not self._accepted:
+            return
+        whole, feeders, nbytes = (
+            self._accepted.close(self.job, NO_ID),
+            self._accepted.feeders,
+            self._accepted.nbytes,
         )
-        self.log.propose(entry, bundle_bytes(bundle))
-        self.log.when_committed(self._commit, child, bundle.id)
+        self._accepted.empty()
+        self._roster.expect(whole.contributions)
+        entry = Accept(
+            whole.schedule,
+            whole.contributions,
+            whole.watermark,
+            whole.lagging,
+            whole.parts,
+            self._promise,
+            whole.since_us,
+            whole.untimed,
+            whole.newest,
+            whole.unparsed,
+        )
+        self.log.propose(entry, nbytes)
+        for feeder in feeders:
+            self.log.when_committed(self._commit, feeder.child, feeder.id)
 
     def _may_be_forgotten(self, bundle: Bundle) -> bool:
         """Whether this log may have had the bundle and forgotten it: the log keeps no positions of files that ended before the
@@ -230,6 +266,7 @@ class Intake:
                 if fit is not Fit.AHEAD and (fit is not Fit.FITS or self.log.has_room):
                     self.parking.take(parked.bundle.id)
                     moved |= self._judge(parked.child, parked.bundle, now)
+                    self._propose()
 
     def _commit(self, child: NodeId, bundle_id: BundleId) -> None:
         self._commits.setdefault(child, []).append(bundle_id)
@@ -261,3 +298,4 @@ class Intake:
     def check(self) -> None:
         """Raise AssertionError unless the invariants hold."""
         self.parking.check()
+        assert not self._accepted, "accepted bundles are in no entry"

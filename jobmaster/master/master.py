@@ -143,11 +143,13 @@ class Master:
         self._losses, self._left = losses, left
         self._has_all = handed_on or ballot[0] <= 1
         self._ledgers = 0  # number of reported ledgers that wait for the log
-        self._emission = Emission(parameters.append_us)
+        self._emission = Emission()
         self._read_at: int | None = None
         self._hold_at: int | None = None  # when a window is due without the workers for which it is held
         self._readers = (False, False)  # whether open windows are wanted, and all ledgers are known
         self._forget_at: int | None = None
+        self.awaits_bundles = False
+        """Whether the last bundle joined others of its beat that wait for more, so that nothing else has changed."""
 
     def _add_effect(self, effect: Effect) -> None:
         self._out.append(effect)
@@ -243,13 +245,14 @@ class Master:
         return out
 
     def bundle(self, child: NodeId, bundle: Bundle, now: int) -> list[Effect]:
-        """A bundle has reached the root. O(contributions)."""
+        """A bundle has reached the root. It is taken with others of its beat. O(contributions)."""
         if bundle.elsewhere:
             unheard = any(not self.roster.has_reported(worker) for worker, _, _ in bundle.contributions)
             is_new = unheard and not self._has_all
             self.publication.elsewhere.note(bundle, self.state.whole, is_new, now)
         self.intake.bundle(child, bundle, now)
-        return self._end(now)
+        self.awaits_bundles = self.intake.round.is_joined and not bundle.elsewhere
+        return [] if self.awaits_bundles else self._end(now)
 
     # ---- workers ----
 
@@ -312,7 +315,7 @@ class Master:
             self._emission.within(now, soon_us if self.publication.has_more else self._emit_us)
 
     def _emit(self, now: int) -> None:
-        self._emission.emitted(now, self._wants_open)
+        self._emission.emitted(now, self._emit_us, self._wants_open)
         self.roster.look_again()
         if not self.amendments.is_under_way and self.log.has_room and self.roster.is_complete:
             self.publication.has_ledgers = self._has_ledgers()
@@ -481,6 +484,7 @@ class Master:
 
     def tick(self, now: int) -> list[Effect]:
         """Publish windows that are due, split bundles that were parked for too long, repeat messages."""
+        self.intake.look(now)
         self.intake.expire(now)
         is_held_over = is_time(self._hold_at, now, self.parameters.hold_us_max)
         if is_held_over:
@@ -513,6 +517,7 @@ class Master:
             self.amendments.deadline,
             self.finish.deadline,
             self._forget_at,
+            self.intake.round.deadline,
             self.intake.parking.deadline,
             self.outbox.deadline(),
             self.alerting.deadline,

@@ -44,17 +44,12 @@ def unpack_parts(parts: Sequence[tuple[str, Sequence[bytes]]]) -> dict[str, Part
         for frame in frames:
             rows, ops = unpack(frame, left)
             left -= rows.nbytes
-            trees.append((rows, _shared(tuple(ops))))
+            trees.append((rows, ops))
         found[version] = Part(_shared_all(tuple(ops for _, ops in trees)), tuple(rows for rows, _ in trees))
     return found
 
 
 @lru_cache(maxsize=256)
-def _shared(ops: tuple[Op, ...]) -> tuple[Op, ...]:
-    """One tuple, shared by all bundles with these operations."""
-    return ops
-
-
-@lru_cache(maxsize=256)
 def _shared_all(ops: tuple[tuple[Op, ...], ...]) -> tuple[tuple[Op, ...], ...]:
+    """One tuple, shared by all bundles with these operations."""
     return ops

@@ -104,6 +104,10 @@ class OpenBundle:
             return True
         return all(slot not in mine or mine[slot][1] == span[0] for slot, span in theirs.items())
 
+    def is_apart(self, bundle: Bundle) -> bool:
+        """Whether it is of other workers. O(contributions)."""
+        return {slot[0] for slot in self._contributions}.isdisjoint(slot[0] for slot in bundle.contributions)
+
     def _same_shape(self, parts: Parts) -> bool:
         """Whether both agree about each version's operations. Where they do not, one of them is wrong, and the master decides."""
         for version, part in parts.items():

@@ -1,15 +1,18 @@
 """The periodic probes and requests of a node: one turn in each probe period.
 
-    every turn      one leaf, in a random order that is drawn anew each round; one watched node; up to `SOON_PER_TURN` of `soon`
+    every turn      one leaf, in a random order that is drawn anew each round; one watched node that is no leaf; up to
+                    `SOON_PER_TURN` of `soon`
     turn mod 4 = 0  one node of the routing table: the last hop used, else in turn (each eighth turn a candidate for a cell)
-    turn mod 4 = 1  the ends of the leaf set, while it has `holes`
+    turn mod 4 = 1  one watched node, also if it is a leaf; the ends of the leaf set, while it has `holes`
     turn mod 4 = 2  the last hop used
     turn mod 4 = 3  one dead member, while any is remembered
     turn mod 64     request one row of a node's routing table, from a node of the own table
     turn mod 128    a seed that is no member: JoinMesh through it again
 
-So an idle node sends 2 + 1/2 pings a second (and 2 more while it watches neighbours), and each node is probed twice a second by
-its leaf set as a whole. Invariants: `soon` is bounded. Prior art: SWIM (DSN 2002), section 4.3, for the order of probes.
+So an idle node sends 2 + 1/2 pings a second (and 2 more while it watches nodes that are no leaves), and each node is probed twice
+a second by its leaf set as a whole. Leaves hear of each other's death from any that finds out; so where all nodes of a small mesh
+watch a master, 15 of them need not probe it twice a second each. Invariants: `soon` is bounded. Prior art: SWIM (DSN 2002),
+section 4.3, for the order of probes.
 """
 
 from __future__ import annotations
@@ -81,11 +84,13 @@ class Rounds:
         self._turn += 1
         near = self._near
         self._probe(self._next_leaf(), out)
+        quarter = self._turn % TABLE_TURNS
         if near.watched:
-            self._probe(self._next_watched(), out)
+            node = self._next_watched()
+            if quarter == 1 or node not in near.leaves:
+                self._probe(node, out)
         if self.soon:
             self._ask_the_next(out)
-        quarter = self._turn % TABLE_TURNS
         if quarter == 0 or (quarter == 2 and near.used is not None):
             self._probe_table(out)
         elif quarter == 1 and self._repair.holes:

@@ -17,6 +17,9 @@ TURN_BYTES = 4 << 20
 TURN_MESSAGES = 256
 """Messages read in one turn at most: 13 ms of small ones, at 50 µs each."""
 
+# As plain integers, since arithmetic with zmq's enumerations takes as long as a small message.
+_EVENTS, _IN, _OUT, _NOBLOCK = int(zmq.EVENTS), int(zmq.POLLIN), int(zmq.POLLOUT), int(zmq.NOBLOCK)
+
 
 class Driven:
     """`receive` gets each message's frames. `write` is called when the socket may take more; it returns whether it has more to
@@ -54,7 +57,7 @@ class Driven:
             self.again()
             return
         wants = self._write is not None and not self.socket.closed and self._write()
-        if not self.socket.closed and self._events() & (zmq.POLLIN | (zmq.POLLOUT if wants else 0)):
+        if not self.socket.closed and self._events() & (_IN | (_OUT if wants else 0)):
             self.again()
 
     def _read(self) -> bool:
@@ -62,8 +65,12 @@ class Driven:
         socket, receive = self.socket, self._receive
         nbytes = 0
         for _ in range(TURN_MESSAGES):
+            if not self._events() & _IN:
+                return False
             try:
-                frames = socket.recv_multipart(zmq.NOBLOCK, copy=False)
+                frames = [socket.recv(_NOBLOCK, copy=False)]
+                while frames[-1].more:
+                    frames.append(socket.recv(_NOBLOCK, copy=False))
             except zmq.Again:
                 return False
             try:
@@ -82,7 +89,7 @@ class Driven:
     def send(self, parts: Sequence[bytes]) -> bool:
         """False: the socket is full. Raises zmq.ZMQError for a ROUTER's peer that is gone."""
         try:
-            self.socket.send_multipart(parts, zmq.NOBLOCK)
+            self.socket.send_multipart(parts, _NOBLOCK)
         except zmq.Again:
             return False
         return True
@@ -90,11 +97,11 @@ class Driven:
     def sent(self, *, wants: bool = False) -> None:
         """Call after sending outside of a turn: the send may have consumed the edge of received messages, and the check here
         consumes the edge of room to send. `wants`: there is more to send."""
-        if not self.socket.closed and self._events() & (zmq.POLLIN | (zmq.POLLOUT if wants else 0)):
+        if not self.socket.closed and self._events() & (_IN | (_OUT if wants else 0)):
             self.again()
 
     def _events(self) -> int:
-        return int(self.socket.get(zmq.EVENTS))
+        return int(self.socket.get(_EVENTS))
 
     def close(self, linger_ms: int = 0) -> None:
         if not self.socket.closed:

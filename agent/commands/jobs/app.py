@@ -135,7 +135,7 @@ def job_start(
     lateness: Annotated[
         str | None, typer.Option(metavar="SPAN", help=LATENESS, show_default="by the logs' formats")
     ] = None,
-    emit: Annotated[str | None, typer.Option(metavar="SPAN", help=EMIT, show_default="250ms")] = None,
+    emit: Annotated[str | None, typer.Option(metavar="SPAN", help=EMIT, show_default="200ms")] = None,
     keep: Annotated[str | None, typer.Option(metavar="SPAN", help=KEEP, show_default="1h")] = None,
     sink: Annotated[list[str] | None, typer.Option(metavar="NAME", help=SINK)] = None,
     dry_run: DryRun = False,

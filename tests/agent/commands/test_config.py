@@ -67,7 +67,7 @@ def test_everything_is_read() -> None:
     assert (api.name, api.paths) == ("api", ("/var/log/api.log",))
     [job] = config.jobs
     assert job.sql == "SELECT count(*) FROM access\nlateness = 3\n"
-    assert (job.lateness_us, job.emit_us, job.keep_us) == (5_000_000, 250_000, 3_600_000_000)
+    assert (job.lateness_us, job.emit_us, job.keep_us) == (5_000_000, 200_000, 3_600_000_000)
     shown, lake = config.sinks_of(job)
     assert shown == SinkSection("console", console="auto", shows_open=True)
     assert (lake.name[:5], lake.parquet) == ("lake-", Path("/etc/elf/lake"))

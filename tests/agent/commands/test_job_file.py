@@ -64,7 +64,7 @@ def said(file: JobFile) -> tuple[Any, ...]:
 def test_both_forms_say_the_same() -> None:
     toml, headed = read(TOML), read(HEADED, "t.sql")
     assert said(toml) == said(headed)
-    assert said(toml) == ("traffic", None, 5 * SECOND, SECOND // 4, 3600 * SECOND, ("lake", "archive"))
+    assert said(toml) == ("traffic", None, 5 * SECOND, SECOND // 5, 3600 * SECOND, ("lake", "archive"))
     assert toml.sql == SQL
     assert headed.sql == "-- How busy it is.\n" + "\n" * 9 + SQL
 
@@ -79,7 +79,7 @@ def test_values_of_parameters_are_texts() -> None:
 def test_sql_alone_is_a_job_file() -> None:
     file = read(f"\n\n{SQL}\n\n", "traffic.sql")
     assert file == JobFile(Path("traffic.sql"), SQL, sql_line=3)
-    assert said(file) == (None, None, None, SECOND // 4, 3600 * SECOND, ())
+    assert said(file) == (None, None, None, SECOND // 5, 3600 * SECOND, ())
 
 
 @pytest.mark.parametrize(("text", "name"), [(TOML, "t.toml"), (HEADED, "t.sql")])
@@ -209,9 +209,9 @@ def test_a_written_file_says_the_same(
 
 
 def test_a_query_is_written_as_it_is_read() -> None:
-    spec = JobSpec("traffic", 1, "access", (Version("v", PLAN, SQL),), emit_us=250_000, sinks=("lake",))
+    spec = JobSpec("traffic", 1, "access", (Version("v", PLAN, SQL),), emit_us=200_000, sinks=("lake",))
     assert job_text(spec) == (
-        'name = "traffic"\nlateness = "1m"\nemit = "250ms"\nkeep = "1h"\nsinks = ["lake"]\n'
+        'name = "traffic"\nlateness = "1m"\nemit = "200ms"\nkeep = "1h"\nsinks = ["lake"]\n'
         f"sql = '''\n{SQL}\n'''"
     )
 

@@ -368,18 +368,32 @@ def test_a_query_promises_nothing_and_a_request_under_a_ballot_is_written_first(
 
 def test_entries_within_append_us_leave_in_one_message() -> None:
     me = alone()
-    ballot = serve_with(me, B)
-    assert [me.propose("x", 100), me.propose("y", 200)] == [1, 2]
-    assert me.tick(100 + PARAMETERS.append_us - 1) == []
-    effects = me.tick(100 + PARAMETERS.append_us)
+    ballot, now = serve_with(me, B), 10**9
+    me.propose("w", now)
+    assert messages(me.tick(now), Append) == [Append(JOB, ballot, 1, ("w",), 0)], "after a pause at once"
+    assert [me.propose("x", now + 100), me.propose("y", now + 200)] == [2, 3]
+    assert me.tick(now + PARAMETERS.append_us - 1) == []
+    effects = me.tick(now + PARAMETERS.append_us)
     assert isinstance(effects[0], Write)
-    [append] = messages(effects, Append)
-    assert (append.first, append.entries) == (1, ("x", "y"))
-    me.step(B, Held(JOB, ballot, 2), 0)
+    assert messages(effects, Append) == [Append(JOB, ballot, 2, ("x", "y"), 0)]
+    me.step(B, Held(JOB, ballot, 3), now)
     assert me.news.take_committed() == []
-    me.step(A, Held(JOB, ballot, 2), 0)
-    assert me.news.take_committed() == [(1, "x"), (2, "y")]
-    assert messages(me.tick(10**9), Append) == [Append(JOB, ballot, 3, (), 2)]
+    me.step(A, Held(JOB, ballot, 3), now)
+    assert me.news.take_committed() == [(1, "w"), (2, "x"), (3, "y")]
+    assert me.tick(now + PARAMETERS.flush_us) == []
+    assert messages(me.tick(now + 2 * PARAMETERS.flush_us), Append) == [Append(JOB, ballot, 4, (), 3)]
+
+
+def test_replicas_learn_what_is_committed_with_the_next_entries() -> None:
+    me = alone()
+    ballot, now = serve_with(me, B), 10**9
+    for number, entry in enumerate("wxy", 1):
+        me.propose(entry, now)
+        assert messages(me.tick(now), Append) == [Append(JOB, ballot, number, (entry,), number - 1)]
+        for node in (A, B):
+            me.step(node, Held(JOB, ballot, number), now)
+        now += PARAMETERS.flush_us
+        assert messages(me.tick(now - 1), Append) == []
 
 
 def test_a_refusal_with_a_higher_ballot_makes_it_step_down() -> None:
@@ -429,7 +443,9 @@ def test_entries_that_wait_for_replicas_are_bounded() -> None:
 def test_a_clock_that_steps_back_does_not_delay_an_append() -> None:
     me = alone()
     serve_with(me, B)
-    me.propose("x", 10**12)
+    me.propose("w", 10**12)
+    assert messages(me.tick(10**12), Append)
+    me.propose("x", 10**12 + 1)
     assert me.tick(5) == []
     assert messages(me.tick(5 + PARAMETERS.append_us), Append)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from random import Random
 
 import pytest
@@ -296,6 +297,21 @@ def test_a_watched_stranger_is_probed_and_given_up_like_others() -> None:
     node.unwatch(stranger)
     node.unwatch(stranger)
     node.check()
+
+
+def test_a_watched_leaf_is_probed_a_quarter_as_often_again() -> None:
+    """All leaves hear of its death from any of them."""
+    everybody = {other.id for other in OTHERS}
+
+    def pings(is_watched: bool) -> Counter[NodeId]:
+        node = overlay()
+        if is_watched:
+            node.watch(A.id)
+        return Counter(to for to, _ in sent(run(node, 64 * SECOND, everybody), Ping))
+
+    alone, watched = pings(False), pings(True)
+    assert watched[A.id] - alone[A.id] == pytest.approx(128 // 4, abs=6)
+    assert watched[B.id] == pytest.approx(alone[B.id], abs=6)
 
 
 def test_a_watched_stranger_that_answers_is_known() -> None:

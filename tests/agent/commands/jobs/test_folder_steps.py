@@ -91,7 +91,7 @@ def test_a_change_under_one_name_is_seen() -> None:
         (head("lateness = '5s'"), [Difference("lateness", "1m", "5s")]),
         (
             head("keep = '2h'", "emit = '1s'"),
-            [Difference("emit", "250ms", "1s"), Difference("keep", "1h", "2h")],
+            [Difference("emit", "200ms", "1s"), Difference("keep", "1h", "2h")],
         ),
         (head("sinks = 'lake'"), [Difference("sinks", "none", "lake")]),
         (head("limits.groups = 3"), [Difference("limits", "none", "3 groups")]),
