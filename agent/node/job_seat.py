@@ -391,8 +391,8 @@ class JobSeat:
     # Messages for more than one core.
 
     def _on_bundle(self, source: NodeId, message: m.Bundle, now: int) -> list[Effect]:
-        if source not in self.tree.children:
-            return []  # it sends its bundles again to its next parent
+        if source not in self.tree.children:  # it sends its bundles again to its next parent
+            return self.tree.stranger(source)
         self.tree.heard(source, now)
         return self.reducer.offer(source, message, now)
 

@@ -291,7 +291,7 @@ class Adopt(Message, frozen=True, array_like=True, gc=False):
 
 
 class Path(Message, frozen=True, array_like=True, gc=False):
-    """To children, after each change and once per path_us as a sign of life. Fields as in `Adopt`."""
+    """To children, after each change and once per life_us as a sign of life. Fields as in `Adopt`."""
 
     job: JobId
     path: tuple[NodeId, ...]

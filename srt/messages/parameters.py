@@ -141,10 +141,13 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
     # As many as a digit has values. A settled tree of N nodes is at most ceil(log16 N) + 1 deep; one that forms may be deeper. A
     # node merges 16 bundles per flush.
     children_max: int = 16
-    # Between Paths, each a sign of life, from parent to child.
+    # How late small changes of a subtree are reported, and a tree that is too deep is repaired.
     path_us: int = 1 * SECOND
+    # Between Paths from parent to child while nothing changes. That a parent's node lives, its children know from the overlay,
+    # which probes it for all jobs together; a Path finds the seat that does not know the child. Each costs as much as a bundle.
+    life_us: int = 5 * SECOND
     # Three missed Paths and a margin (two at least): then the child searches for another parent.
-    parent_timeout_us: int = 3_500 * MS
+    parent_timeout_us: int = 17_500 * MS
     # A join is repeated if it or its answer may be lost: after eight hops, and the time in which a link repeats the answer; plus
     # up to half as much at random, so that the nodes of a loop do not retry in step.
     tree_retry_us: int = 400 * MS
@@ -251,7 +254,7 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
                 self.news_repeats * self.probe_us < self.dead_us,
                 "dead_us must outlast news_repeats probes, each probe_us",
             ),
-            (2 * self.path_us < self.parent_timeout_us, "parent_timeout_us must allow for two lost paths"),
+            (2 * self.life_us < self.parent_timeout_us, "parent_timeout_us must allow for two lost paths"),
             (self.size_us <= self.path_us, "size_us must not exceed path_us"),
             (self.rumor_us <= self.gossip_us, "rumor_us must not exceed gossip_us"),
             (self.seat_retry_us <= self.seat_retry_us_max, "seat_retry_us is above seat_retry_us_max"),

@@ -190,6 +190,10 @@ class TreeSeat:
         if source == self.parent:
             self._due.parent = now + self._parameters.parent_timeout_us
 
+    def stranger(self, source: NodeId) -> list[Effect]:
+        """A node that is no child sent what a child sends: let it know, lest it waits for an answer."""
+        return [Post(source, Refuse(self.job, 0))]
+
     def multicast(self, message: Message) -> list[Effect]:
         """The message for each child."""
         return [Post(child, message) for child in self.children]
@@ -242,7 +246,7 @@ class TreeSeat:
     def _adopt(self, join: TreeJoin, now: int) -> list[Effect]:
         self.subtree.adopt(join)
         if self._due.path == NEVER:
-            self._due.path = now + self._parameters.path_us
+            self._due.path = now + self._parameters.life_us
         self._resized(now)
         down = self.place.announcement()
         adopt = Adopt(self.job, join.attempt, down.path, down.ballot, down.rooted, down.total, down.watched)
@@ -305,7 +309,7 @@ class TreeSeat:
 
     def _on_size(self, source: NodeId, message: Size, now: int) -> list[Effect]:
         if source not in self.children:
-            return [Post(source, Refuse(self.job, 0))]
+            return self.stranger(source)
         self.subtree.resize(source, message.size, message.height)
         self._resized(now)
         return []
@@ -387,7 +391,7 @@ class TreeSeat:
     def _announce(self, now: int) -> list[Effect]:
         if not self.children:
             return []
-        self._due.path = now + self._parameters.path_us
+        self._due.path = now + self._parameters.life_us
         return self.multicast(self.place.announcement())
 
     def _resized(self, now: int) -> None:
@@ -401,6 +405,7 @@ class TreeSeat:
             large = height != reported_height or 4 * abs(size - reported_size) > reported_size
             wait = self._parameters.size_us if large else self._parameters.path_us
             self._due.size = min(self._due.size, now + wait)
+            self._watch_depth(now)
 
     def _report_size(self) -> list[Effect]:
         self._due.size = NEVER

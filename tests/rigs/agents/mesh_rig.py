@@ -53,6 +53,7 @@ FAST = {
     "join_retry": "100ms",
     "repair": "400ms",
     "path": "250ms",
+    "life": "250ms",
     "parent_timeout": "900ms",
     "tree_retry": "100ms",
     "size": "50ms",

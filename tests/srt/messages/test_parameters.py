@@ -103,7 +103,7 @@ def test_spans_are_so_many_of_others() -> None:
     assert P.suspect_us == 3 * P.probe_us
     assert P.dead_us == 10 * P.news_repeats * P.probe_us
     assert P.repair_us == 4 * P.probe_us
-    assert 3 * P.path_us < P.parent_timeout_us < 4 * P.path_us
+    assert 3 * P.life_us < P.parent_timeout_us < 4 * P.life_us
     assert P.ask_us_max == 5 * P.ask_us
     assert P.disk_us_max == 2 * P.transfer_us_max
     assert P.tree_retry_us == P.retransmit_us_min

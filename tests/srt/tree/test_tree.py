@@ -256,7 +256,7 @@ def test_paths_ballots_and_the_trees_size_travel_down() -> None:
     assert made.place.ballot == ballot
     assert made.raise_ballot((8, ME), 7) == [Post(KID, Path(JOB, (ME, MUM, OTHER), (8, ME), True, 120))]
     assert made.raise_ballot((8, ME), 8) == []
-    due = 7 + P.path_us
+    due = 7 + P.life_us
     assert Post(KID, Path(JOB, (ME, MUM, OTHER), (8, ME), True, 120)) in made.tick(due)
 
 
@@ -299,8 +299,7 @@ def test_an_overweight_node_sends_its_largest_children_to_its_parent() -> None:
     for number in range(16):
         made.passing(join(name(100 + number), 16, 2), MUM, 0, False)
     made.step(name(100), Size(JOB, 16, 4), 0)
-    made.tick(P.path_us)
-    effects = made.tick(2 * P.path_us)
+    effects = made.tick(P.path_us)
     released = [
         effect.to for effect in effects if isinstance(effect, Post) and isinstance(effect.message, Refuse)
     ]

@@ -6,6 +6,7 @@ from functools import partial
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from elf.agent.node.job_seat import JobSeat
 from elf.agent.node.worker.delta_worker import DeltaWorker, State
@@ -19,9 +20,11 @@ from elf.jobmaster.log.entries import Left
 from elf.jobmaster.log.job_state import JobState
 from elf.srt.messages.effects import Read
 from elf.srt.messages.events import Cut
+from elf.srt.messages.ids import NodeId
 from elf.srt.messages.messages import CLOSED, FIRST, GAP, Goodbye, Hello, Welcome
 from elf.srt.messages.parameters import Parameters
 from elf.srt.messages.results import LedgerReport
+from elf.srt.tree.tree import TreeSeat
 from tests.rigs.master_rig import BALLOT, PARAMETERS, SINK, T0, Rig, file, spec_of
 from tests.rigs.mesh_lines import SECOND, plan_of, version_of
 from tests.rigs.quick import QUICK
@@ -260,3 +263,36 @@ def test_rule_6_a_replica_that_writes_nothing_is_replaced() -> None:
     assert outcome.violation == ""
     before, after, later = committed
     assert before + 10 < after < later - 5
+
+
+def test_a_child_that_its_parent_does_not_know_learns_it_with_its_next_bundle() -> None:
+    """Not only after some Paths that do not come, which takes seconds."""
+    scenario = s.Scenario(
+        seed=1,
+        hosts=4,
+        jobs=(s.Job(start_us=2 * SECOND, windows=("1 second",), lateness_us=2 * SECOND),),
+        parameters=replace(QUICK, life_us=20 * SECOND, parent_timeout_us=60 * SECOND),
+        trouble_us=14 * SECOND,
+    )
+    children: list[list[NodeId]] = []
+
+    def prepare(run: Run) -> None:
+        def tree() -> TreeSeat:
+            node = run.invariants.masters(run.specs[0].id)[0].node
+            assert node is not None
+            return node.seats[run.specs[0].id].tree
+
+        def look() -> None:
+            children.append(sorted(tree().children))
+
+        def forget() -> None:
+            tree().subtree.forget(min(tree().children))
+
+        run.world.at(8 * SECOND, look)
+        run.world.at(8 * SECOND + 1, forget)
+        run.world.at(10 * SECOND, look)
+
+    assert simulate(scenario, prepare=prepare).violation == ""
+    before, after = children
+    assert len(before) == 3
+    assert before == after
