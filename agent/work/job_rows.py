@@ -11,7 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elf.agent.formats.batch import Batch
+from elf.agent.formats.own_keys import typed_name
 from elf.agent.work.feed import complete, without_untimed
+from elf.agent.work.gathered import Gathered
 from elf.agent.work.parsers import between
 from elf.agent.work.unparsed import LINES_MIN
 from elf.agent.work.worker import Worker
@@ -91,6 +93,8 @@ class JobRows:
             (line.from_us, stop, self._workers[line.version])
             for line, stop in zip(schedule, stops, strict=True)
         ]
+        names = {"time"}.union(*((each.name, typed_name(each.name, each.type)) for each in self.columns))
+        self._gathered, self._is_known = Gathered(names), False
         # Memory that a cut empties, of fronts and settled rows; and that with the workers' caches. Both are kept: a source looks
         # at those of all its jobs at each read.
         self.uncut_bytes = self.nbytes = 0
@@ -103,11 +107,33 @@ class JobRows:
 
     def _measure(self) -> None:
         settled = sum(part.nbytes for parts in self._settled for part in parts.values())
+        settled += self._gathered.nbytes
         self.uncut_bytes = settled + sum(worker.uncut_bytes for worker in self._workers.values())
         self.nbytes = settled + sum(worker.nbytes for worker in self._workers.values())
 
     def add(self, batch: Batch, before: Before, too_long: int, is_known: bool = False) -> None:
-        """Take a block's lines; `too_long` lines before it were skipped. is_known: the job's log knows the file. O(rows)."""
+        """Take a block's lines; `too_long` lines before it were skipped. is_known: the job's log knows the file. Few lines wait
+        for others (`gathered`). O(rows)."""
+        if too_long or is_known != self._is_known or not self._gather(batch, before):
+            self.flush()
+            self._is_known = is_known
+            if too_long or not self._gather(batch, before):
+                self._add(batch, before, too_long, is_known)
+
+    def _gather(self, batch: Batch, before: Before) -> bool:
+        known = self._gathered.nbytes
+        is_gathered = self._gathered.add(batch, before.last_time)
+        self.uncut_bytes += self._gathered.nbytes - known
+        self.nbytes += self._gathered.nbytes - known
+        return is_gathered
+
+    def flush(self) -> None:
+        """Reduce what waits. O(rows)."""
+        if self._gathered:
+            before = Before(self._gathered.first_before)
+            self._add(self._gathered.take(), before, 0, self._is_known)
+
+    def _add(self, batch: Batch, before: Before, too_long: int, is_known: bool) -> None:
         if before.last_time is None:
             self.untimed += too_long + int(np.count_nonzero(batch.reject_rows == 0))
             too_long, batch = 0, without_untimed(batch)
@@ -133,6 +159,7 @@ class JobRows:
 
     def settle(self) -> None:
         """Convert gathered rows to deltas before the dictionaries are emptied."""
+        self.flush()
         self._settled += self._deltas()
         for worker in self._workers.values():
             worker.forget()
@@ -140,6 +167,7 @@ class JobRows:
 
     def cut(self) -> dict[str, Part]:
         """All rows since the last cut."""
+        self.flush()
         deltas, self._settled = self._settled + self._deltas(), []
         self._measure()
         return merge_parts(deltas)

@@ -532,6 +532,9 @@ class MeshSource:
         return reading.rows.uncut_bytes > unsent_max or 2 * held > self._memory_max
 
     def _cut(self, read: Read, reading: Reading, at_end: bool) -> Cut:
+        self._isolate(reading, reading.rows.flush)
+        if reading.error is not None:
+            raise reading.error
         if at_end and not reading.lane:
             self._ends.detect_cut_short(reading)
         waits = [
