@@ -23,9 +23,9 @@ from elf.agent.formats.batch import Reject
 from elf.agent.formats.choice import FormatChoice, head_of, text_of
 from elf.agent.formats.fields import Reason
 from elf.agent.host.allocator import resident_bytes
+from elf.agent.run.lost_values import LostValues
 from elf.agent.run.plan_cache import compiled
 from elf.agent.work.feed import Feed, Reader, columns_for
-from elf.agent.work.lost_values import LostValues
 from elf.agent.work.worker import CUT_FACTOR, Worker
 from elf.cbt.budget import Budget
 from elf.errors import FormatError, UsageError
