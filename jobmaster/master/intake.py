@@ -93,10 +93,14 @@ class Intake:
     def look(self, now: int) -> None:
         """Take the bundles of a round that is over."""
         if self.round.is_over(now):
-            has_moved = [self._judge(child, bundle, now) for child, bundle in self.round.take()]
-            self._propose()
-            if any(has_moved):
-                self.retry_parked(now)
+            self.take_round(now)
+
+    def take_round(self, now: int) -> None:
+        """Take the bundles that wait for others. Before a worker gets positions: its bundles may be among them."""
+        has_moved = [self._judge(child, bundle, now) for child, bundle in self.round.take()]
+        self._propose()
+        if any(has_moved):
+            self.retry_parked(now)
 
     def _judge(self, child: NodeId, bundle: Bundle, now: int) -> bool:
         """Rule 4*: accept, drop, park or split; returns whether positions move with the next entry."""

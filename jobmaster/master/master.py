@@ -258,11 +258,13 @@ class Master:
 
     def hello(self, message: Hello, now: int) -> list[Effect]:
         """A worker requests its positions."""
+        self.intake.take_round(now)
         self.roster.hello(message, now)
         return self._end(now)
 
     def goodbye(self, message: Goodbye, now: int) -> list[Effect]:
         """A worker leaves after its last line was committed."""
+        self.intake.take_round(now)
         self.roster.goodbye(message, now)
         return self._end(now)
 
