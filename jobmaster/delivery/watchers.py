@@ -51,7 +51,7 @@ PARTS_MAX = 8
 OWED_MAX = 1_000
 """Final windows whose keys are kept for one watcher; older ones are left out."""
 RENEWALS = 20
-"""A watcher renews its Watch each emit interval; so many renewals may be lost: five seconds."""
+"""A watcher renews its Watch each emit interval; so many renewals may be lost: four seconds."""
 
 Finals = Callable[[Micros, int], Sequence[WindowKey]]
 """The final windows that start at or after a time, and a number of the newest before that time; in time order."""

@@ -55,7 +55,7 @@ from elf.srt.messages.parameters import Parameters
 from elf.srt.messages.partial import Parts
 
 NO_ID: BundleId = b"", 0, 0
-"""Of what becomes an entry of the log, which no other node answers."""
+"""The id of merged bundles that become an entry of the log; nobody answers to it."""
 SPLIT_POSITIONS_MAX = 64
 """The most positions of fitting files in a Split where only the schedule is wrong: a lone worker needs them."""
 CORRECTED_MAX = 4_096

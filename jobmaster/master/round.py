@@ -2,7 +2,8 @@
 
 Workers of a job that is watched cut at the same beat, and their bundles reach the root within some milliseconds of each other.
 The master takes them together: so a beat costs one entry of the log and one publication, however many children the root has.
-Until then they wait as if they were still on their way, so it makes no difference to what is accepted.
+Until then they wait as if they were still on their way, so it makes no difference to what is accepted. As in a reducer, the
+watermark of the entry is the lowest of them; so an open window may count fewer agents as passed, and a final one counts all.
 
     arrives                                | then
     ---------------------------------------+----------------------------------------------------------------------------

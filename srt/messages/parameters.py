@@ -84,10 +84,10 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
 
     # ---- links ----
 
-    # How long an acknowledgement waits for a message that can carry it. The Commit carries that of a bundle: it comes after 20 ms
-    # of the log, and at most 180 ms of waiting for late bundles. The next bundle carries that of a Commit, mostly within a flush,
-    # or a little later where it waits for others. So a working tree sends almost no frames that only acknowledge, even where
-    # datagrams are lost; without this wait two of every five frames would be such.
+    # How long an acknowledgement waits for a message that can carry it. The Commit carries that of a bundle: it comes after at
+    # most 180 ms of waiting for late bundles, in reducers or at the master, and 20 ms of the log. The next bundle carries that of
+    # a Commit, mostly within a flush, or a little later where it waits for others. So a working tree sends almost no frames that
+    # only acknowledge, even where datagrams are lost; without this wait two of every five frames would be such.
     acknowledge_us: int = 330 * MS
     # The wait of an acknowledgement, a round trip, and a margin for a busy process: two flushes, so that a lost bundle arrives
     # two rounds later and is merged with that round.
@@ -172,7 +172,8 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
     # Three copies with the master's: two nodes may die at once. Every commit waits for the slowest replica, so more of them would
     # cost time.
     replicas: int = 2
-    # Entries are collected for this time before they are sent: at most 50 messages a second to each replica.
+    # Entries that follow a write so soon wait and leave together: at most 50 messages a second to each replica. After a pause an
+    # entry is written at once.
     append_us: int = 20 * MS
     # StateRequest, Fetch, Hello and LedgerRequest are repeated after this: a round trip, and a sync of the disk before the
     # answer.
@@ -254,7 +255,10 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
                 self.news_repeats * self.probe_us < self.dead_us,
                 "dead_us must outlast news_repeats probes, each probe_us",
             ),
-            (2 * self.life_us < self.parent_timeout_us, "parent_timeout_us must allow for two lost paths"),
+            (
+                2 * self.life_us < self.parent_timeout_us,
+                "parent_timeout_us must exceed twice life_us, so that two Paths may be lost",
+            ),
             (self.size_us <= self.path_us, "size_us must not exceed path_us"),
             (self.rumor_us <= self.gossip_us, "rumor_us must not exceed gossip_us"),
             (self.seat_retry_us <= self.seat_retry_us_max, "seat_retry_us is above seat_retry_us_max"),

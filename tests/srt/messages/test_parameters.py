@@ -41,7 +41,7 @@ def test_nobody_takes_a_quiet_worker_for_a_missing_one() -> None:
         (Parameters(probe_timeout_us=250 * MS), "two probe timeouts must fit into probe_us"),
         (Parameters(suspect_us=999 * MS), "suspect_us must leave two periods to refute"),
         (Parameters(dead_us=6 * SECOND), "dead_us must outlast news_repeats probes, each probe_us"),
-        (Parameters(parent_timeout_us=2 * SECOND), "parent_timeout_us must allow for two lost paths"),
+        (Parameters(parent_timeout_us=2 * SECOND), "parent_timeout_us must exceed twice life_us"),
         (Parameters(size_us=1_001 * MS), "size_us must not exceed path_us"),
         (Parameters(rumor_us=1_001 * MS), "rumor_us must not exceed gossip_us"),
         (Parameters(ask_us=1 * SECOND), "ask_us_max must allow for a lost request"),
