@@ -329,7 +329,9 @@ def test_a_sink_that_forgets_what_its_lake_holds_is_found_out(monkeypatch: pytes
     """Rule Sinks*: without its ledger it stores what it has again, and nobody withdraws what a change removed."""
     monkeypatch.setattr(Ledger, "adopt", lambda self, held: None)
     outcome, _, _ = run_of(FAULTS[LAKE_ALONE], split_in_the_past, 12 * SECOND, seed=4)
-    assert "accepted after revision 1." in outcome.violation  # of the first ballot; how many came before is of no matter
+    assert (
+        "accepted after revision 1." in outcome.violation
+    )  # of the first ballot; how many came before is of no matter
 
 
 # In a lake, and in rows for people.
