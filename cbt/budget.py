@@ -8,7 +8,7 @@ coldest compressed fragments are written to the spill file. One thread at a time
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
@@ -136,6 +136,11 @@ class Budget:
             self._reserved[name] = size
         else:
             self._reserved.pop(name, None)
+        self.settle()
+
+    def reserve_all(self, sizes: Mapping[str, int]) -> None:
+        """The same for several holders at once."""
+        self._reserved = {name: size for name, size in {**self._reserved, **sizes}.items() if size}
         self.settle()
 
     def charge(self, size: int) -> None:

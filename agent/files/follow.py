@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import zlib
-from copy import copy
 
 import msgspec
 
@@ -274,7 +273,7 @@ class Followed:
         assert self.trace is not None
         if not self.state.offset and self.state.carry:
             cutter.put(self.state.carry)
-        self.ahead = self.ahead or copy(self.trace)
+        self.ahead = self.ahead or self.trace.copy()
         cutter.on_skip = self.ahead.absorb
         cutter.skipping, cutter.skipped_bytes, cutter.too_long = (
             self.skipping,
@@ -312,7 +311,7 @@ class Followed:
     def _renew_checksums(self, cutter: Cutter) -> None:
         """Let the file's own cutter add the bytes that it skips next to a new copy of the checksums."""
         assert self.trace is not None
-        self.ahead = copy(self.trace)
+        self.ahead = self.trace.copy()
         cutter.on_skip = self.ahead.absorb
 
     def finish(self, shared: Cutter, now: float, heir: Followed | None = None) -> Block:

@@ -91,6 +91,13 @@ class Trace:
         self.crc = self.head_size = self.head_crc = 0
         self.tail = b""
 
+    def copy(self) -> Trace:
+        """Another one that continues from here. Called at each read of a file."""
+        other = Trace(self.base)
+        other.offset, other.crc, other.tail = self.offset, self.crc, self.tail
+        other.head_size, other.head_crc = self.head_size, self.head_crc
+        return other
+
     def absorb(self, data: memoryview) -> None:
         """Add the next bytes after `offset`."""
         self.crc = zlib.crc32(data, self.crc)

@@ -71,6 +71,8 @@ class Inotify:
             while self._fileno >= 0 and (events := os.read(self._fileno, READ_BYTES)):
                 any_event = True
                 self._take(events)
+                if len(events) < READ_BYTES // 2:
+                    break  # there was room for more
         return any_event
 
     def _take(self, events: bytes) -> None:

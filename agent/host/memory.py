@@ -85,8 +85,7 @@ class Memory:
     def reserve(self, host: Held, budget: Budget) -> None:
         """Report to the budget what other owners hold. O(entries + links)."""
         with suppress(OSError):  # spilling fails now; the store reports why
-            for name, size in outside_budget(host).items():
-                budget.reserve(name, size)
+            budget.reserve_all(outside_budget(host))
 
     def is_dropped(self, seats: Iterable[JobSeat]) -> bool:
         """Whether a master or a state is gone since the last call. O(seats)."""

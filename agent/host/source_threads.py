@@ -1,10 +1,10 @@
 """An agent's sources: each is read in a thread of its own at the node's requests, within the limit on processor time.
 
-A `Read` that is not due yet waits here. At each beat, new lines are read for all jobs, and those that are due are answered; so
-files are read and folders scanned as often as if somebody watched, and only cuts are rare. A job whose open windows are read
-has reads of its own at each beat, which read for all. Where lines are few, they are parsed once a second
-(`elf.agent.work.held`). While no log changes there is no beat for `REST_S`, or until a quiet log reaches the time of the next
-cut. One that awaits a line is answered when a log has changed. Where the kernel does not notify, every beat is kept.
+A `Read` that is not due yet waits here. At each beat, new lines are read for all jobs, and those that are due are answered
+(`elf.agent.host.beats`); so files are read and folders scanned as often as if somebody watched, and only cuts are rare. A job
+whose open windows are read has reads of its own at each beat, which read for all. Where lines are few, they are parsed once a
+second (`elf.agent.work.held`). While no log changes there is no beat for `REST_S`, or until a quiet log reaches the time of the
+next cut. One that awaits a line is answered when a log has changed. Where the kernel does not notify, every beat is kept.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar, TypeVarTuple
 
 from elf.agent.config.config import Config
 from elf.agent.control.columns import Columns, advertised, with_columns
+from elf.agent.host.beats import Answer, Asked, Beats, Kept
 from elf.agent.host.cpu_share import CpuShare
 from elf.agent.host.job_costs import JobCosts
 from elf.agent.host.memory import Memory
 from elf.agent.node.mesh_node import MeshNode, Outer
-from elf.agent.work.mesh_source import ABSENT_S, MeshSource
+from elf.agent.work.mesh_source import MeshSource
 from elf.agent.work.seen_columns import SeenColumns
 from elf.cbt.budget import Budget
 from elf.errors import SourceError
@@ -31,43 +32,17 @@ from elf.jobmaster.directory.job_spec import SourceColumns, decode_agent
 from elf.srt.messages.effects import Notice, Read
 from elf.srt.messages.events import Cut
 from elf.srt.messages.ids import JobId, NodeId
-from elf.srt.messages.messages import Item, Micros, Schedule
+from elf.srt.messages.messages import Item, Micros
 
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 READ_RETRY_S = 5.0
 REST_S = 1.0
 """How long beats are left out at most: readers wait for files that may be renamed or lost, by a clock of their own."""
-TURN_S = ABSENT_S / 2
-"""Within this time each waiting `Read` has its turn, or its reading would expire. In between, its job gets lines through the
-others of its source."""
 MANY_DIVISOR = 32
 """A source that holds more than the budget divided by this could fill it before the next look at memory."""
 COLUMNS_S = 10.0
 """How often the columns of logs whose format is detected are looked at, and advertised if they changed."""
-
-
-Answer = tuple[Read, Cut | BaseException]
-
-
-def _read_on(
-    source: MeshSource,
-    asked: Sequence[tuple[Read, Schedule]],
-    waiting: Mapping[JobId, Read],
-    clock_us: Micros,
-    now_s: float,
-) -> list[Answer]:
-    """Read on for each of these, in the source's thread. Returns the answers to those that are due; an error is that job's.
-    waiting: a `Read` that another has replaced there meanwhile must not be cut, or the other would begin a new reading."""
-    answers: list[Answer] = []
-    for read, schedule in asked:
-        if waiting.get(read.job) is not read:
-            continue
-        try:
-            cut = source.read_if_due(read, schedule, clock_us, now_s)
-        except Exception as error:
-            answers.append((read, error))
-        else:
-            answers += [(read, cut)] if cut is not None else []
-    return answers
 
 
 class Host(Protocol):
@@ -101,6 +76,7 @@ class SourceThreads:
         self.sources: dict[str, MeshSource] = {}
         self._columns: dict[str, SeenColumns] = {}
         self._threads: dict[str, ThreadPoolExecutor] = {}
+        self._beats: dict[str, Beats] = {}
         self._waiting: dict[str, dict[JobId, Read]] = {}  # by source
         self._beating: set[str] = set()  # sources whose next beat is scheduled, or under way
         self._resting: dict[str, asyncio.TimerHandle] = {}  # of these, those that leave beats out
@@ -139,8 +115,12 @@ class SourceThreads:
             )
             self._columns[section.name] = SeenColumns(section.format, section.paths)
             thread = self._threads[section.name] = ThreadPoolExecutor(1, f"elf-{section.name}")
+            beats = self._beats[section.name] = Beats(
+                self.sources[section.name], self._clock_us, self._many_bytes
+            )
             opened.callback(self.sources[section.name].close)
             opened.callback(thread.shutdown, cancel_futures=True)
+            opened.callback(beats.interrupt)
             opened.callback(self._hush, section.name)
 
     def state_was_lost(self) -> None:
@@ -148,6 +128,14 @@ class SourceThreads:
         for name, source in self.sources.items():
             source.state_was_lost(self._host.clock_us())
             self._threads[name].submit(source.keep_loss)
+
+    def _clock_us(self) -> Micros:
+        return self._host.clock_us()
+
+    def _in_thread(self, name: str, do: Callable[[*Ts], T], *about: *Ts) -> asyncio.Future[T]:
+        """Call it in the source's thread, soon: beats are not kept there meanwhile."""
+        self._beats[name].interrupt()
+        return asyncio.get_running_loop().run_in_executor(self._threads[name], do, *about)
 
     def columns(self) -> tuple[SourceColumns, ...]:
         """The columns of the logs beyond the canonical ones, for the agent's advert."""
@@ -165,6 +153,7 @@ class SourceThreads:
         waiting.pop(read.job, None)
         if read.due_us:
             waiting[read.job] = read
+            self._beats[seat.spec.source].interrupt()
             (self._listen if read.at_line else self._schedule_beat)(seat.spec.source)
             return
         delay = self._share.wait_s(time.process_time(), time.monotonic()) if self._share is not None else 0.0
@@ -180,15 +169,10 @@ class SourceThreads:
         name = seat.spec.source
         if not read.lane:
             self._read_us[name] = self._host.clock_us()
-        future = asyncio.get_running_loop().run_in_executor(
-            self._threads[name],
-            self.sources[name].read,
-            read,
-            seat.worker.schedule,
-            self._host.clock_us(),
-            time.monotonic(),
+        about = read, seat.worker.schedule, self._host.clock_us(), time.monotonic()
+        self._in_thread(name, self.sources[name].read, *about).add_done_callback(
+            lambda done: self._cut(read, self.sources[name], done)
         )
-        future.add_done_callback(lambda done: self._cut(read, self.sources[name], done))
 
     def _schedule_beat(self, name: str, *, is_still: bool = False) -> None:
         """is_still: the last beat found nothing new."""
@@ -233,16 +217,12 @@ class SourceThreads:
         if delayed or (not due and self._was_read(name, clock_us)):
             self._schedule_beat(name)
             return
-        share = (clock_us - self._beat_us.get(name, clock_us)) / (TURN_S * 1e6)
-        self._beat_us[name] = clock_us
-        turn = list(waiting.values())[: 1 + max(0, int(len(waiting) * share))]
-        for read in turn:
-            waiting[read.job] = waiting.pop(read.job)
-        due = [read for read in due if read not in turn]
-        asked = [(read, worker.schedule) for read in (*turn, *due) if (worker := workers[read.job])]
+        asked = [(read, worker.schedule) for read in waiting.values() if (worker := workers[read.job])]
+        since_us, beat_us = self._beat_us.get(name, clock_us), self._host.node.parameters.flush_us
+        self._beats[name].resume()
         self._beating.add(name)
-        known = self._read_bytes(name)
-        self._read_on(name, asked).add_done_callback(lambda done: self._beat_done(name, done, known))
+        kept = self._keep(name, asked, since_us, beat_us if self._share is None else 0)
+        kept.add_done_callback(lambda done: self._beats_done(name, done, asked))
 
     def _was_read(self, name: str, clock_us: Micros) -> bool:
         """Whether a job's own `Read` has read for all jobs since the last beat, and none of these may be overdue for its turn."""
@@ -250,21 +230,24 @@ class SourceThreads:
         is_recent = 0 <= clock_us - last_us < 1.5 * beat_us
         return is_recent and 0 <= clock_us - self._beat_us.get(name, 0) < REST_S * 1e6
 
-    def _read_on(self, name: str, asked: Sequence[tuple[Read, Schedule]]) -> asyncio.Future[list[Answer]]:
-        about = asked, self._waiting[name], self._host.clock_us(), time.monotonic()
-        loop = asyncio.get_running_loop()
-        return loop.run_in_executor(self._threads[name], _read_on, self.sources[name], *about)
+    def _keep(
+        self, name: str, asked: Sequence[Asked], since_us: Micros, beat_us: Micros
+    ) -> asyncio.Future[Kept]:
+        about = asked, self._waiting[name], since_us, beat_us
+        return asyncio.get_running_loop().run_in_executor(self._threads[name], self._beats[name].keep, *about)
 
-    def _read_bytes(self, name: str) -> int:
-        counters = self.sources[name].counters
-        return counters.front_bytes + counters.again_bytes
-
-    def _beat_done(self, name: str, done: asyncio.Future[list[Answer]], known: int) -> None:
-        """known: `_read_bytes` before."""
+    def _beats_done(self, name: str, done: asyncio.Future[Kept], asked: Sequence[Asked]) -> None:
         self._beating.discard(name)
-        self._read_on_done(name, done)
-        if not self._host.is_over and any(not read.at_line for read in self._waiting[name].values()):
-            self._schedule_beat(name, is_still=self._read_bytes(name) == known)
+        if self._host.is_over or done.cancelled():
+            return
+        kept, waiting = done.result(), self._waiting[name]
+        self._beat_us[name] = kept.last_us
+        for read, _ in asked[: kept.turned]:
+            if waiting.get(read.job) is read:
+                waiting[read.job] = waiting.pop(read.job)
+        self._answered(name, kept.answers)
+        if any(not read.at_line for read in waiting.values()):
+            self._schedule_beat(name, is_still=kept.is_still)
 
     def _listen(self, name: str) -> None:
         """Have the loop report, once, that a log of the source has changed."""
@@ -294,13 +277,17 @@ class SourceThreads:
             if seat is not None and seat.worker is not None and seat.worker.awaits(read.request)
         ]
         if asked and not self._host.is_over:
-            self._read_on(name, asked).add_done_callback(lambda done: self._read_on_done(name, done))
+            about = asked, self._waiting[name], self._host.clock_us()
+            read_on = self._in_thread(name, self._beats[name].read_on, *about)
+            read_on.add_done_callback(lambda done: self._read_on_done(name, done))
 
     def _read_on_done(self, name: str, done: asyncio.Future[list[Answer]]) -> None:
-        if self._host.is_over or done.cancelled():
-            return
+        if not (self._host.is_over or done.cancelled()):
+            self._answered(name, done.result())
+
+    def _answered(self, name: str, answers: Sequence[Answer]) -> None:
         self._account(self.sources[name])
-        for read, answer in done.result():
+        for read, answer in answers:
             if self._waiting[name].get(read.job) is read:
                 del self._waiting[name][read.job]
             self._answer(read, answer)
@@ -338,10 +325,7 @@ class SourceThreads:
         """Advertise again if logs with a detected format get other columns."""
         while any(seen.is_detected for seen in self._columns.values()):
             await asyncio.sleep(COLUMNS_S)
-            found = {
-                name: await asyncio.get_running_loop().run_in_executor(self._threads[name], seen.look)
-                for name, seen in self._columns.items()
-            }
+            found = {name: await self._in_thread(name, seen.look) for name, seen in self._columns.items()}
             node = self._host.node
             held = node.directory.get("agent", node.id)
             columns = self._advertised(found)

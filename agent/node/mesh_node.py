@@ -201,6 +201,7 @@ class MeshNode(SeatedNode):
         """A datagram arrived."""
         out: list[Outer] = []
         self._take(source, message, now, out)
+        self._refresh(now, out)  # an answer ends a wait
         return self._end(now, out)
 
     def process_gone(self, peer: NodeId, life: m.Life, now: int) -> list[Outer]:

@@ -15,3 +15,8 @@ class Counters(msgspec.Struct):
     again_bytes: int = 0
     gaps: int = 0
     beyond: int = 0
+
+    @property
+    def read_bytes(self) -> int:
+        """All that was read, at the fronts and again."""
+        return self.front_bytes + self.again_bytes

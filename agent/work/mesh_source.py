@@ -140,6 +140,7 @@ class MeshSource:
         self._parse_health = ParseHealth()
         self._reject: Reject | None = None
         self._lost_bytes, self._lost_us, self._spent, self._lock = 0, 0, Spent(), Lock()
+        self._published = -bounds.PUBLISH_S, 0
         self._held, self._may_hold = self._files.held, False
 
     def read(self, read: Read, schedule: Schedule, clock_us: Micros, now_s: float) -> Cut:
@@ -157,7 +158,7 @@ class MeshSource:
             self._spent.begin()
             self._files.look(clock_us, now_s, read.since_us, any(slot[1] for slot in read.positions))
             self._parse_health.begin(now_s)
-            self._note_lost_state()
+            self._files.note_lost(self._lost_us)
             reading = self._resume(read, schedule)
             is_awaited = any(each.at_line for each in self._readings.values())
             self._may_hold = clock_us < read.due_us and not (read.lane or is_awaited)
@@ -165,12 +166,15 @@ class MeshSource:
             cut = self._cut(read, reading, at_end) if self._is_due(read, reading, at_end) else None
             if self._files.is_dirty or now_s - self._files.save_s >= SAVE_S:
                 self._save()
-            self._publish()
+            is_much = self.counters.read_bytes - self._published[1] > bounds.PUBLISH_BYTES
+            if cut is not None or is_much or not 0 <= now_s - self._published[0] < bounds.PUBLISH_S:
+                self._publish()
             self._spent.charge((read.job,))
             return cut
 
     def _publish(self) -> None:
         """Publish figures and notices for other threads, each by one assignment."""
+        self._published = self._files.now_s, self.counters.read_bytes
         notice = self._unparsed.look(int(self._files.now_s * 1e6), self._totals, self._path, self._reject)
         if notice is not None:
             self._pending_notices.append(notice)
@@ -193,12 +197,9 @@ class MeshSource:
     def keep_loss(self) -> None:
         """Write that to the disk, in the source's thread: if the process ends before the first read, no later one hears of it."""
         with self._lock:
-            self._note_lost_state()
+            self._files.note_lost(self._lost_us)
             if self._files.is_dirty:
                 self._save()
-
-    def _note_lost_state(self) -> None:
-        self._files.note_lost(self._lost_us)
 
     def _save(self) -> None:
         """Save the notes. They hold the latest time of all lines that were read, so the held ones are parsed first."""
@@ -223,7 +224,7 @@ class MeshSource:
     def close(self) -> None:
         """Save, and close every file. Idempotent."""
         with self._lock:
-            self._note_lost_state()
+            self._files.note_lost(self._lost_us)
             if self._files.scan_s is not None or self._files.is_dirty:
                 self._save()
             for scan in self._rescans.values():

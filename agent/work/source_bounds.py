@@ -9,6 +9,8 @@ UNSENT_BYTES = 512 << 10
 """Rows of one job that are cut before they are due: one frame."""
 FULL = 2
 """So many times as much ends a turn in the middle: a cut at the log's end needs no second one for the lines behind it."""
+PUBLISH_S, PUBLISH_BYTES = 1.0, 256 << 10
+"""After a read that answers nobody, figures are published for other threads once in this time, or when as much was read."""
 BUDGET_DIVISOR = 4
 """Rows gathered between cuts take at most the budget divided by this."""
 STRINGS_DIVISOR, CUT_DIVISOR, BLOCK_DIVISOR = 16, 32, 128

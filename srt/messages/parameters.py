@@ -105,7 +105,7 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
     # ---- failure detection (SWIM) ----
 
     # Twice a second a node probes one member of its leaf set (and one tree neighbour), in turn. So each node is probed twice a
-    # second, by one of its 16 neighbours.
+    # second, by one of its 16 neighbours. A node that watches none, since it works for no job, waits twice as long.
     probe_us: int = 500 * MS
     # Of a direct probe; indirect ones get the rest of the period. A round trip, and a frame ahead of it on each side, 84 ms.
     probe_timeout_us: int = 150 * MS

@@ -60,6 +60,8 @@ NEWS_KEPT_MAX = 64
 """Claims waiting to be forwarded: ten pings' worth."""
 STRANGERS_MAX = 64
 """Contacts of nodes that are not members but were answered."""
+CALM_PERIODS = 2
+"""Probe periods between the turns of a node without a job's tree, in a mesh without suspects and dead members."""
 PROBES_MAX = 256
 """Probes outstanding at once, including those that others requested; each lasts one probe period."""
 
@@ -149,8 +151,14 @@ class Membership:
         last = self._now
         self._now = now
         if last is not None and now > last:
-            self.lived += min(now - last, self._parameters.probe_us)
+            periods = CALM_PERIODS if self.is_calm and not self.probes else 1
+            self.lived += min(now - last, self._parameters.probe_us * periods)
         return self.lived
+
+    @property
+    def is_calm(self) -> bool:
+        """Nobody is suspect or remembered as dead."""
+        return not (self.suspects or self.graves)
 
     def clock_at(self, lived: int) -> int:
         """The time of the node's clock at which lived time will reach `lived`, if the clock runs evenly."""

@@ -15,7 +15,7 @@ Transitions (see `membership` for the states of other nodes):
     a process is gone, or restarted      seen on my own connections, not reported by others: dead; or alive in a later life
     a member dies                        remove it from all tables; LeavesRequest to the ends of the leaf set, or to one of its
                                          row: a node that answers gets its place; probe the whole leaf set at once
-    each probe_us                        a turn: see `rounds`
+    each probe_us, or two while calm     a turn: see `rounds`
 
 For members and routing see `neighbours`.
 
@@ -47,7 +47,16 @@ from elf.srt.messages.messages import (
 )
 from elf.srt.messages.parameters import Parameters
 from elf.srt.overlay.joining import Joining
-from elf.srt.overlay.membership import DIRECT, FOR_ANOTHER, INDIRECT, ONCE, Change, Membership, newer
+from elf.srt.overlay.membership import (
+    CALM_PERIODS,
+    DIRECT,
+    FOR_ANOTHER,
+    INDIRECT,
+    ONCE,
+    Change,
+    Membership,
+    newer,
+)
 from elf.srt.overlay.neighbours import Neighbours
 from elf.srt.overlay.repair import Repair
 from elf.srt.overlay.rounds import SOON_TRIES, Rounds
@@ -185,6 +194,8 @@ class Overlay:
         if node == self.me.id:
             return
         self._near.watch(node)
+        self._turn_at = min(self._turn_at, members.lived + self._parameters.probe_us)
+        self._rearm()
         if node in members.members:
             return
         contact = self._contact_of(node) or Contact(node, 0)
@@ -288,7 +299,8 @@ class Overlay:
             joining.settled()
         if lived >= self._turn_at:
             self._rounds.take(joining.seeds if joining.retry_at is None else (), out)
-            self._turn_at = max(self._turn_at + self._parameters.probe_us, lived + 1)
+            periods = CALM_PERIODS if self._rounds.is_calm else 1
+            self._turn_at = max(self._turn_at + self._parameters.probe_us * periods, lived + 1)
         self._rearm()
         return out
 

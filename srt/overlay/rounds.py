@@ -9,10 +9,10 @@
     turn mod 64     request one row of a node's routing table, from a node of the own table
     turn mod 128    a seed that is no member: JoinMesh through it again
 
-So an idle node sends 2 + 1/2 pings a second (and 2 more while it watches nodes that are no leaves), and each node is probed twice
-a second by its leaf set as a whole. Leaves hear of each other's death from any that finds out; so where all nodes of a small mesh
-watch a master, 15 of them need not probe it twice a second each. Invariants: `soon` is bounded. Prior art: SWIM (DSN 2002),
-section 4.3, for the order of probes.
+So a node sends 2 + 1/2 pings a second (and 2 more while it watches nodes that are no leaves), and each node is probed twice a
+second by its leaf set as a whole; half as often where no job's tree needs it and nothing is out of order. Leaves hear of each
+other's death from any that finds out; so where all nodes of a small mesh watch a master, 15 of them need not probe it twice a
+second each. Invariants: `soon` is bounded. Prior art: SWIM (DSN 2002), section 4.3, for the order of probes.
 """
 
 from __future__ import annotations
@@ -57,6 +57,12 @@ class Rounds:
         self._turn = rng.randrange(SEED_TURNS)
         self._order: list[NodeId] = []
         self.soon: dict[NodeId, tuple[Contact, int]] = {}
+
+    @property
+    def is_calm(self) -> bool:
+        """No tree depends on this node's probes, and nothing is out of order: turns may come half as often."""
+        is_whole = self._members.is_calm and not self._repair.holes
+        return is_whole and not (self._near.watched or self.soon)
 
     def ask_now(self, contact: Contact, out: list[Effect]) -> None:
         """Ping a node that would be a leaf, unless that is under way."""

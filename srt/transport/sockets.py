@@ -35,7 +35,7 @@ class Driven:
         self.socket, self._loop = socket, loop
         self._receive, self._write = receive, write
         self._fd = int(socket.get(zmq.FD))
-        self._is_due = False
+        self._is_due = self._has_sent = False
         loop.add_reader(self._fd, self.turn)
         self.again()
 
@@ -56,9 +56,9 @@ class Driven:
         if self._read():
             self.again()
             return
+        self._has_sent = False
         wants = self._write is not None and not self.socket.closed and self._write()
-        if not self.socket.closed and self._events() & (_IN | (_OUT if wants else 0)):
-            self.again()
+        self.sent(wants=wants)
 
     def _read(self) -> bool:
         """True: there may be more. An exception of `receive` goes to the loop's handler, and the next message is read."""
@@ -88,6 +88,7 @@ class Driven:
 
     def send(self, parts: Sequence[bytes]) -> bool:
         """False: the socket is full. Raises zmq.ZMQError for a ROUTER's peer that is gone."""
+        self._has_sent = True
         try:
             self.socket.send_multipart(parts, _NOBLOCK)
         except zmq.Again:
@@ -97,7 +98,10 @@ class Driven:
     def sent(self, *, wants: bool = False) -> None:
         """Call after sending outside of a turn: the send may have consumed the edge of received messages, and the check here
         consumes the edge of room to send. `wants`: there is more to send."""
-        if not self.socket.closed and self._events() & (_IN | (_OUT if wants else 0)):
+        if not (wants or self._has_sent) or self.socket.closed:
+            return  # the last look at the events was after all that was done
+        self._has_sent = False
+        if self._events() & (_IN | (_OUT if wants else 0)):
             self.again()
 
     def _events(self) -> int:

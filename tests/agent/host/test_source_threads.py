@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from elf.agent.config.config import load
+from elf.agent.host.beats import Kept
 from elf.agent.host.job_costs import JobCosts
 from elf.agent.host.source_threads import SourceThreads
 from elf.cbt.budget import Budget
@@ -163,6 +164,7 @@ def test_a_beat_is_left_out_after_a_read_of_a_job_that_is_watched(tmp_path: Path
         threads.read(Read(b"job", 1, 1, {}, 0))
         await cuts.get()
         threads._beat("access")
+        await asyncio.sleep(0)
         now_us[0] += 200_000
 
     async def follow() -> list[list[int]]:
@@ -174,14 +176,16 @@ def test_a_beat_is_left_out_after_a_read_of_a_job_that_is_watched(tmp_path: Path
             await beat()
         return asked
 
-    def read_on(name: str, some: list[tuple[Read, Any]]) -> asyncio.Future[Any]:
+    def keep(name: str, some: list[tuple[Read, Any]], since_us: int, beat_us: int) -> asyncio.Future[Any]:
         asked.append([read.request for read, _ in some])
-        return asyncio.Future()
+        done = asyncio.Future[Any]()
+        done.set_result(Kept([], 0, now_us[0], is_still=False))
+        return done
 
     host = a_host(cut, flush_us=200_000, idle_grace_us=5_000_000)
     host.clock_us = lambda: now_us[0]
     host.node.seats[b"other"] = host.node.seats[b"job"]
     threads = SourceThreads(host, None)
-    threads._read_on = read_on  # type: ignore[assignment, method-assign]
-    threads._schedule_beat = lambda name: None  # type: ignore[assignment, method-assign, misc]  # each beat is called here
+    threads._keep = keep  # type: ignore[assignment, method-assign]
+    threads._schedule_beat = lambda name, **about: None  # type: ignore[method-assign]  # each is called here
     assert asyncio.run(follow()) == [[2], [2], [2], [3]]

@@ -12,7 +12,7 @@ from elf.srt.messages.effects import Effect, Send, Write
 from elf.srt.messages.ids import NodeId, node_id
 from elf.srt.messages.messages import Contact, JoinReply, LeavesReport, Message, News, Ping, Pong, ProbeFor
 from elf.srt.messages.parameters import MS, SECOND, Parameters
-from elf.srt.overlay.membership import GRAVES_MAX, Membership
+from elf.srt.overlay.membership import CALM_PERIODS, GRAVES_MAX, Membership
 from elf.srt.overlay.overlay import Overlay
 from elf.srt.overlay.rounds import SOON_TRIES
 from tests.rigs.overlay_rig import is_alive
@@ -299,8 +299,8 @@ def test_a_watched_stranger_is_probed_and_given_up_like_others() -> None:
     node.check()
 
 
-def test_a_watched_leaf_is_probed_a_quarter_as_often_again() -> None:
-    """All leaves hear of its death from any of them."""
+def test_a_watched_leaf_is_probed_a_quarter_as_often_again_and_a_node_that_watches_none_is_calm() -> None:
+    """All leaves hear of its death from any of them; and where no tree needs it, turns come half as often."""
     everybody = {other.id for other in OTHERS}
 
     def pings(is_watched: bool) -> Counter[NodeId]:
@@ -310,8 +310,8 @@ def test_a_watched_leaf_is_probed_a_quarter_as_often_again() -> None:
         return Counter(to for to, _ in sent(run(node, 64 * SECOND, everybody), Ping))
 
     alone, watched = pings(False), pings(True)
-    assert watched[A.id] - alone[A.id] == pytest.approx(128 // 4, abs=6)
-    assert watched[B.id] == pytest.approx(alone[B.id], abs=6)
+    assert watched[A.id] - watched[B.id] == pytest.approx(128 // 4, abs=6)
+    assert watched[B.id] == pytest.approx(2 * alone[B.id], abs=6)
 
 
 def test_a_watched_stranger_that_answers_is_known() -> None:
@@ -452,9 +452,9 @@ def test_a_clock_step_and_a_paused_process_make_no_suspects() -> None:
     node.tick(3_600 * SECOND)
     run(node, 3_605 * SECOND, everyone, 3_600 * SECOND)
     node.tick(10 * SECOND)
-    assert (node.deadline or 0) <= 10 * SECOND + TIMES.probe_us
+    assert (node.deadline or 0) <= 10 * SECOND + CALM_PERIODS * TIMES.probe_us
     produced = run(node, 20 * SECOND, everyone, 10 * SECOND)
-    assert len(sent(produced, Ping)) >= 19
+    assert len(sent(produced, Ping)) >= 10
     assert node.take_changes() == []
 
 

@@ -86,8 +86,8 @@ def test_a_warm_mesh_stays_as_it_is_and_keeps_quiet() -> None:
     assert changes <= {"joined"}, (
         "somebody nearer may take a cell of a routing table, but nobody is suspected"
     )
-    assert 2.0 <= mesh.sent["Ping"] / 300 / 10 <= 3.0
-    assert sum(mesh.sent.values()) / 300 / 10 <= 6.0
+    assert 1.0 <= mesh.sent["Ping"] / 300 / 10 <= 1.5
+    assert sum(mesh.sent.values()) / 300 / 10 <= 3.0
 
 
 def test_of_two_nodes_for_one_cell_the_one_with_the_shorter_round_trip_is_taken() -> None:
