@@ -32,6 +32,8 @@ GROWTH_BYTES = 4 << 20
 the time to read it at a start is in proportion to its content."""
 FRAME_BYTES = 1 << 20
 """Bytes that are written and synced at a time."""
+SMALL_BYTES = 64 << 10
+"""So much is written without the thread, where nothing is synced: it takes less time than to wake the thread and the loop."""
 RETRY_S = 1.0
 
 Done = Callable[[], None]
@@ -40,8 +42,8 @@ Done = Callable[[], None]
 class Store:
     """Made with `open`. `write` and `close` are called on the loop; the journal belongs to the store's own thread."""
 
-    def __init__(self, journal: Journal, notices: Callable[[str], None]) -> None:
-        self._journal, self._notices = journal, notices
+    def __init__(self, journal: Journal, notices: Callable[[str], None], *, is_lasting: bool = True) -> None:
+        self._journal, self._notices, self._is_lasting = journal, notices, is_lasting
         self.encoder = RecordEncoder()
         """For callers that encode their records before `write`, on the loop."""
         self._queue: deque[tuple[bytes, Done]] = deque()
@@ -68,7 +70,7 @@ class Store:
         needed = Needed()
         journal = Journal.scan(folder / JOURNAL, needed.note, is_lasting=is_lasting)
         reader = journal.reader()
-        return cls(journal, notices), Stored(reader.read, needed, reader.close)
+        return cls(journal, notices, is_lasting=is_lasting), Stored(reader.read, needed, reader.close)
 
     def begin(self, write: Write) -> None:
         """Write a record and wait for it, before the loop runs. Raises StateError if that fails."""
@@ -107,8 +109,23 @@ class Store:
         self._committing += [done for _, done in self._queue]
         fresh = [record for record, _ in self._queue]
         self._queue.clear()
+        if self._is_quick(fresh):
+            asyncio.get_running_loop().call_soon(self._write_now, fresh)
+            return
         future = asyncio.get_running_loop().run_in_executor(self._thread, self._commit, fresh)
         future.add_done_callback(self._committed)
+
+    def _is_quick(self, fresh: list[bytes]) -> bool:
+        nbytes = sum(map(len, fresh)) + len(self._fresh)
+        return not self._is_lasting and nbytes <= SMALL_BYTES and not self._has_grown
+
+    @property
+    def _has_grown(self) -> bool:
+        return self._journal.size > 2 * self._needed_bytes + GROWTH_BYTES
+
+    def _write_now(self, fresh: list[bytes]) -> None:
+        if not self._is_closed:
+            self._is_done(self._commit(fresh))
 
     def _commit(self, fresh: list[bytes]) -> str:
         """In the thread: append, sync, perhaps rewrite. Returns the disk's error, or ""."""
@@ -117,7 +134,7 @@ class Store:
             self._sync()
         except OSError as error:
             return error.strerror or str(error)
-        if self._journal.size > 2 * self._needed_bytes + GROWTH_BYTES:
+        if self._has_grown:
             self._compact()
         return ""
 
@@ -144,9 +161,10 @@ class Store:
         self._needed_bytes = self._journal.size
 
     def _committed(self, future: asyncio.Future[str]) -> None:
-        if self._is_closed or future.cancelled():
-            return
-        refusal = future.result()
+        if not (self._is_closed or future.cancelled()):
+            self._is_done(future.result())
+
+    def _is_done(self, refusal: str) -> None:
         self._report(refusal)
         if refusal:
             asyncio.get_running_loop().call_later(RETRY_S, self._continue)
