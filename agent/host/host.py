@@ -32,7 +32,6 @@ from elf.agent.disk import state_dir
 from elf.agent.disk.store import Store
 from elf.agent.host.allocator import resident_bytes
 from elf.agent.host.clock import Clock, Timer
-from elf.agent.host.effects import perform
 from elf.agent.host.estimates import Estimates
 from elf.agent.host.identity import claim, own_key
 from elf.agent.host.job_costs import JobCosts
@@ -57,7 +56,7 @@ from elf.jobmaster.directory.directory import UNBELIEVED
 from elf.jobmaster.directory.job_spec import jobs_of
 from elf.jobmaster.log.log_codec import LOG
 from elf.jobmaster.log.stored import Stored
-from elf.srt.messages.effects import Notice, Write
+from elf.srt.messages.effects import Notice, Read, Recall, Send, Write
 from elf.srt.messages.ids import JobId, NodeId, node_id, short
 from elf.srt.messages.messages import COUNT_MAX, LIFE_MAX, Contact, Item, Message
 from elf.srt.messages.reports import Failing, StatusReport
@@ -125,11 +124,11 @@ class Host:
         self.estimates: Estimates
         self._loop: asyncio.AbstractEventLoop
         self._timer = Timer(self.clock_us, self._wake)
-        self._revoked, self._is_performing = 0, False
+        self._revoked = 0
         self.single_instance = SingleInstance(self, former)
         self.last_life = 0
         """The latest life of which the folder has all records; this life is higher."""
-        self.recalls = Recalls(self)
+        self._recalls = Recalls(self)
         self.is_open = self.is_started = self.is_serving = self.is_over = False
         """is_open: the state is read, and this life is on disk. is_serving: its parts are all there, from then on."""
         self._former = former
@@ -492,19 +491,20 @@ class Host:
     # Effects of the node, and events for it.
 
     def perform(self, effects: Sequence[Outer]) -> None:
-        """Perform effects that the node returned, in order. What is due then is done at once, without a wake of the loop; once,
-        so that others get their turn."""
-        if self._is_performing:
-            perform(self, effects)
-            return
-        self._is_performing = True
-        try:
-            perform(self, effects)
-            deadline = self.node.deadline
-            if deadline is not None and not self.is_over and deadline <= (now_us := self.clock_us()):
-                perform(self, self.node.tick(now_us))
-        finally:
-            self._is_performing = False
+        """Perform effects that the node returned, in order."""
+        for effect in effects:
+            kind = type(effect)
+            if kind is Send:
+                self.transport.send(effect.to, effect.message)  # type: ignore[union-attr]
+            elif kind is Write:
+                self.store.write(effect, self._durable)  # type: ignore[arg-type]
+            elif kind is Read:
+                self.reading.read(effect)  # type: ignore[arg-type]
+            elif kind is Recall:
+                self._recalls.begin(effect.job)  # type: ignore[union-attr]
+            else:
+                assert isinstance(effect, Notice)
+                self.notice(effect)
         if self.node.has_left:
             self._left.set()
         if self.node.rivals.was_here:
@@ -538,8 +538,7 @@ class Host:
             raise InternalError(f"{type(message).__name__}: {error}") from error
         self.perform(effects)
 
-    def durable(self) -> None:
-        """The oldest write that was not durable is so now."""
+    def _durable(self) -> None:
         if not self.is_over:
             self.perform(self.node.durable(self.clock_us()))
 
