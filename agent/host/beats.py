@@ -5,7 +5,7 @@ to the loop
 
     a `Read` is due, or fails       with its answer
     no log had anything new         so that beats may be left out
-    the source holds much           so that memory is looked at
+    the source has grown much       so that memory is looked at
     the loop wants the thread       for something else, or with another `Read`
     else after `KEPT_S`             so that work is accounted for
 """
@@ -44,10 +44,10 @@ class Kept(msgspec.Struct, frozen=True):
 
 
 class Beats:
-    """Of one source. `keep` and `read_on` are called in its thread. nbytes_max: the source holds much above it."""
+    """Of one source. `keep` and `read_on` are called in its thread. grown_max: bytes."""
 
-    def __init__(self, source: MeshSource, clock_us: Callable[[], Micros], nbytes_max: int) -> None:
-        self._source, self._clock_us, self._nbytes_max = source, clock_us, nbytes_max
+    def __init__(self, source: MeshSource, clock_us: Callable[[], Micros], grown_max: int) -> None:
+        self._source, self._clock_us, self._grown_max = source, clock_us, grown_max
         self._is_wanted = threading.Event()
 
     def interrupt(self) -> None:
@@ -63,6 +63,7 @@ class Beats:
     ) -> Kept:
         """Keep the present beat and the next ones. since_us: the last one was then. beat_us: between two of them; 0: keep one."""
         turned, end_s = 0, time.monotonic() + KEPT_S
+        nbytes_max = self._source.nbytes + self._grown_max
         while True:
             clock_us = self._clock_us()
             share = (clock_us - since_us) / (TURN_S * 1e6)
@@ -73,7 +74,7 @@ class Beats:
             answers = self.read_on((*turn, *due), waiting, clock_us)
             is_still = self._source.counters.read_bytes == known
             wait_s = (beat_us - clock_us % beat_us) / 1e6 if beat_us else KEPT_S
-            is_much = self._source.nbytes > self._nbytes_max
+            is_much = self._source.nbytes > nbytes_max
             is_over = is_still or is_much or bool(answers) or time.monotonic() + wait_s > end_s
             if is_over or self._is_wanted.wait(wait_s):
                 return Kept(answers, turned, clock_us, is_still)

@@ -78,11 +78,13 @@ class JobCosts:
         found = []
         last = self._looks[-1]
         for seat in seats:
-            since_s = self._over_s.get(seat.job, 0.0)
+            limits, since_s = seat.limits.newest, self._over_s.get(seat.job, 0.0)
+            if not (limits.cpu_us or limits.sent_bytes):
+                continue
             if len(self._looks) <= LOOKS or self._looks[0].at_s < since_s or seat.is_stopped:
                 continue
             (cost,) = self._costs({seat.job: 0})
-            if why := passed(cost, seat.limits.newest):
+            if why := passed(cost, limits):
                 self._over_s[seat.job] = last.at_s
                 found.append((seat.job, why))
         return found

@@ -40,7 +40,7 @@ READ_RETRY_S = 5.0
 REST_S = 1.0
 """How long beats are left out at most: readers wait for files that may be renamed or lost, by a clock of their own."""
 MANY_DIVISOR = 32
-"""A source that holds more than the budget divided by this could fill it before the next look at memory."""
+"""A source that grows by more than the budget divided by this could fill it before the next look at memory."""
 COLUMNS_S = 10.0
 """How often the columns of logs whose format is detected are looked at, and advertised if they changed."""
 
@@ -84,6 +84,9 @@ class SourceThreads:
         self._read_us: dict[str, Micros] = {}  # the last `Read` that was due when it came
         self._listening: dict[str, int] = {}  # sources whose change the loop reports, with the descriptor
         self._many_bytes = 0
+        self._reserved_at: dict[
+            str, int
+        ] = {}  # what a source held when memory was looked at for it, or less since
         self._share: CpuShare | None = None
         if cpu_max is not None:
             self._share = CpuShare(cpu_max, time.process_time(), time.monotonic())
@@ -304,7 +307,10 @@ class SourceThreads:
             self._host.notices(text)
         with suppress(OSError):  # spilling fails now; the store reports why
             source.account()
-        if source.nbytes > self._many_bytes:
+        held = self._reserved_at.get(source.name, 0)
+        if source.nbytes < held or source.nbytes > held + self._many_bytes:
+            self._reserved_at[source.name] = source.nbytes
+        if source.nbytes > held + self._many_bytes:
             self._host.memory.reserve(self._host, self._host.budget)
 
     def _answer(self, read: Read, answer: Cut | BaseException) -> None:

@@ -42,7 +42,7 @@ def jobs(count: int) -> list[Read]:
 
 
 def keep(
-    source: Source, reads: Sequence[Read], *, since_us: int = 0, nbytes_max: int = 100, beats: int = 50
+    source: Source, reads: Sequence[Read], *, since_us: int = 0, grown_max: int = 100, beats: int = 50
 ) -> Kept:
     """On a clock that goes a beat ahead at each look; and the loop wants the thread after so many beats."""
     now_us = since_us
@@ -54,7 +54,7 @@ def keep(
             kept.interrupt()
         return now_us
 
-    kept = Beats(source, clock_us, nbytes_max)  # type: ignore[arg-type]
+    kept = Beats(source, clock_us, grown_max)  # type: ignore[arg-type]
     return kept.keep([(read, ()) for read in reads], {read.job: read for read in reads}, since_us, BEAT_US)
 
 
@@ -87,12 +87,12 @@ def test_after_a_long_pause_many_have_their_turn_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "nbytes_max", "beats", "is_still"),
+    ("source", "grown_max", "beats", "is_still"),
     [(Source(still=[3]), 100, 3, True), (Source(), -1, 1, False)],
-    ids=["nothing new", "much is held"],
+    ids=["nothing new", "much more is held"],
 )
-def test_the_loop_is_told(source: Source, nbytes_max: int, beats: int, is_still: bool) -> None:
-    kept = keep(source, jobs(1), nbytes_max=nbytes_max)
+def test_the_loop_is_told(source: Source, grown_max: int, beats: int, is_still: bool) -> None:
+    kept = keep(source, jobs(1), grown_max=grown_max)
     assert (len(source.beats), kept.is_still) == (beats, is_still)
 
 
