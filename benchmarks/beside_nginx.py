@@ -3,11 +3,11 @@
     python benchmarks/beside_nginx.py [--runs 8] [--seconds 10] [--smoke]
 
 nginx has one worker on one core, wrk keeps 64 connections busy from another. The agent is one of a mesh with keys on and has
-three jobs of ten-second windows, of which it is the master too; it runs at the priority that the unit of
-examples/elf-mesh.service gives it (CPUWeight=20, here nice 7) on any core. Runs with and without it alternate; without it the
-same process stands still (SIGSTOP), and reads what it missed before the next run begins. Told are both, the difference of the
-medians, and beside that the noise: the standard deviation of the runs without it. In the end the agent must have counted every
-line of the log once.
+three jobs of ten-second windows that nobody watches, of which it is the master too. It runs on any core, at the priority that
+the unit of examples/elf-mesh.service gives it (CPUWeight=20, here nice 7), or under SCHED_IDLE. Runs of both kinds and without
+it take turns; without it the same process stands still (SIGSTOP), and reads what it missed before the next run begins. Told are
+all, the difference of the medians, and beside that the noise: the standard deviation of the runs without it. In the end the
+agent must have counted every line of the log once.
 """
 
 from __future__ import annotations
@@ -22,17 +22,16 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 import measure
 import msgspec
+from msgspec.structs import replace
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from elf.agent.control import protocol as w
 from elf.agent.demo.server import free_port, wait_until_ready
 from tests.rigs.agents.mesh_rig import FORMAT, Agent, Fleet, wait_until
-from tests.rigs.agents.seen import Seen, rows_of
 
 CONNECTIONS = 64
 PAGE_BYTES = 1_024
@@ -66,12 +65,16 @@ http {{
 """
 
 
+WITHOUT, NICED, IDLE = KINDS = ("without", "at nice 7", "SCHED_IDLE")
+
+
 class Load(msgspec.Struct, frozen=True):
-    """What wrk measured. p99_ms: of all answers. cpu_s: processor time of the agent meanwhile."""
+    """What wrk measured. p99_ms: of all answers. cpu_s: processor time of the agent meanwhile. lag_bytes: not read at the end."""
 
     per_s: float
     p99_ms: float
     cpu_s: float
+    lag_bytes: int
 
 
 class CombinedFleet(Fleet):
@@ -112,57 +115,73 @@ def load(port: int, seconds: int, core: int, agent: Agent) -> Load:
     assert per_s is not None, told
     assert p99 is not None, told
     scale = {"us": 0.001, "ms": 1.0, "s": 1_000.0}[p99[2]]
-    return Load(float(per_s[1]), float(p99[1]) * scale, agent.cpu_s() - before)
+    return Load(float(per_s[1]), float(p99[1]) * scale, agent.cpu_s() - before, 0)
 
 
-def has_caught_up(agent: Agent) -> bool:
-    """Whether it has read all of its log."""
+def lag_bytes(agent: Agent) -> int:
+    """What it has not read of its log."""
     status = agent.ask(w.MeshStatus())
     assert isinstance(status, w.Status)
-    return status.members[0].lag_bytes == 0
+    return status.members[0].lag_bytes
 
 
-def rounds(agent: Agent, port: int, seconds: int, core: int, runs: int) -> dict[bool, list[Load]]:
-    """`runs` of each kind, in turn; which is first alternates too."""
-    found: dict[bool, list[Load]] = {False: [], True: []}
-    for number in range(2 * runs):
-        is_beside = number % 4 in (1, 2)
-        wait_until(partial(has_caught_up, agent), "the agent does not catch up", CATCH_UP_S)
-        if not is_beside:
+def set_policy(agent: Agent, policy: int) -> None:
+    """Of all its threads."""
+    for thread in os.listdir(f"/proc/{agent.pid}/task"):
+        os.sched_setscheduler(int(thread), policy, os.sched_param(0))
+
+
+def rounds(agent: Agent, port: int, seconds: int, core: int, runs: int) -> dict[str, list[Load]]:
+    """`runs` of each kind, in turn; which is first changes too."""
+    found: dict[str, list[Load]] = {kind: [] for kind in KINDS}
+    for number in range(len(KINDS) * runs):
+        kind = KINDS[(number + number // len(KINDS)) % len(KINDS)]
+        wait_until(lambda: not lag_bytes(agent), "the agent does not catch up", CATCH_UP_S)
+        if kind == WITHOUT:
             agent.signal(signal.SIGSTOP)
-        found[is_beside].append(load(port, seconds, core, agent))
+        elif kind == IDLE:
+            set_policy(agent, os.SCHED_IDLE)
+        measured = load(port, seconds, core, agent)
         agent.signal(signal.SIGCONT)
+        set_policy(agent, os.SCHED_OTHER)
+        found[kind].append(replace(measured, lag_bytes=lag_bytes(agent)))
     return found
 
 
-def tell(name: str, unit: str, without: Sequence[float], beside: Sequence[float]) -> None:
+def tell(name: str, unit: str, without: Sequence[float], kind: str, beside: Sequence[float]) -> None:
     """A figure with and without the agent, and how much it moved beside how much it moves by itself."""
     base, moved = statistics.median(without), statistics.median(beside)
     noise = statistics.stdev(without) / base if len(without) > 1 else 0.0
     change = moved / base - 1
-    for label, values in (("without", without), ("beside the agent", beside)):
+    for label, values in ((WITHOUT, without), (kind, beside)):
         low, middle, high = min(values), statistics.median(values), max(values)
         print(f"  {name}, {label:16}  {middle:10,.2f} {unit}  ({low:,.2f} to {high:,.2f})")
     verdict = "less than the noise" if abs(change) < noise else "MORE than the noise"
     print(f"  {name} moves by {change:+.1%}, {verdict} of {noise:.1%} from run to run")
 
 
-def counted(seen: Seen) -> int:
-    """Lines in all windows of the job `traffic`."""
-    return sum(int(row[2]) for put in list(seen.latest.values()) for row in rows_of(put))
+def counted(folder: Path) -> int:
+    """Lines in all final windows of the job `traffic`, of the latest revision of each."""
+    latest: dict[str, int] = {}
+    for path in folder.glob("traffic.*.jsonl"):
+        for line in path.read_bytes().splitlines():
+            window = msgspec.json.decode(line)
+            latest[window["_elf"]["window"]["start"]] = sum(row["hits"] for row in window["rows"])
+    return sum(latest.values())
 
 
-def check(agent: Agent, seen: Seen) -> bool:
+def check(agent: Agent) -> bool:
     """Whether every line was counted once; says so. nginx logs the last answers after wrk has ended."""
 
     def lines() -> int:
         with agent.log.open("rb") as log:
             return sum(1 for _ in log)
 
+    windows = agent.folder / "windows"
     try:
-        seen.wait(lambda: counted(seen) == lines(), lambda: "", CATCH_UP_S)
+        wait_until(lambda: counted(windows) == lines(), "", CATCH_UP_S)
     except AssertionError:
-        print(f"  WRONG: the log has {lines():,} lines, the windows {counted(seen):,}")
+        print(f"  WRONG: the log has {lines():,} lines, the windows {counted(windows):,}")
         return False
     print(f"  the windows have every one of {lines():,} lines, once: equal")
     return True
@@ -171,33 +190,35 @@ def check(agent: Agent, seen: Seen) -> bool:
 def run(folder: Path, runs: int, seconds: int) -> bool:
     """All of it. Whether the agent counted right."""
     cores = sorted(os.sched_getaffinity(0))
-    with CombinedFleet(folder, 1, timings={}, security="curve") as fleet:
+    sink = '[[sink]]\nname = "rows"\njsonl = "windows"\n'
+    with CombinedFleet(folder, 1, timings={}, security="curve", more=lambda number: sink) as fleet:
         agent = fleet.agents[0]
         window = "GROUP BY window(time, '10 seconds')"
         for name, sql in JOBS.items():
-            fleet.start_job(name, "SELECT window, " + sql.format(window=window), lateness="5s")
+            sinks = ("--sink", "rows") if name == "traffic" else ()
+            fleet.start_job(name, "SELECT window, " + sql.format(window=window), *sinks, lateness="5s")
         port = free_port()
         server = nginx(folder / "nginx", agent.log, port, cores[0])
         try:
-            with fleet.watch("traffic") as seen:
-                load(port, 1, cores[-1], agent)
-                found = rounds(agent, port, seconds, cores[-1], runs)
-                report(found, seconds)
-                return check(agent, seen)
+            load(port, 1, cores[-1], agent)
+            report(rounds(agent, port, seconds, cores[-1], runs), seconds)
+            return check(agent)
         finally:
             server.terminate()
             server.wait(10)
 
 
-def report(found: dict[bool, list[Load]], seconds: int) -> None:
-    without, beside = found[False], found[True]
-    print(f"  {len(without)} runs of {seconds} s of each kind, alternating; medians, minimum and maximum")
-    tell("requests", "/s", [each.per_s for each in without], [each.per_s for each in beside])
-    tell("p99", "ms", [each.p99_ms for each in without], [each.p99_ms for each in beside])
-    shares = [each.cpu_s / seconds for each in beside]
-    print(
-        f"  the agent took {statistics.median(shares):.1%} of a core ({min(shares):.1%} to {max(shares):.1%})"
-    )
+def report(found: dict[str, list[Load]], seconds: int) -> None:
+    without = found[WITHOUT]
+    print(f"  {len(without)} runs of {seconds} s of each kind, in turn; medians, minimum and maximum")
+    for kind in (NICED, IDLE):
+        beside = found[kind]
+        tell("requests", "/s", [each.per_s for each in without], kind, [each.per_s for each in beside])
+        tell("p99", "ms", [each.p99_ms for each in without], kind, [each.p99_ms for each in beside])
+        shares = [each.cpu_s / seconds for each in beside]
+        took = f"{statistics.median(shares):.1%} of a core ({min(shares):.1%} to {max(shares):.1%})"
+        lag = max(each.lag_bytes for each in beside) / 1e6
+        print(f"  {kind}, the agent took {took}, and was at most {lag:.1f} MB behind at the end of a run")
 
 
 def main() -> int:
