@@ -116,8 +116,7 @@ class Store:
         future.add_done_callback(self._committed)
 
     def _is_quick(self, fresh: list[bytes]) -> bool:
-        nbytes = sum(map(len, fresh)) + len(self._fresh)
-        return not self._is_lasting and nbytes <= SMALL_BYTES and not self._has_grown
+        return not (self._is_lasting or self._has_grown) and sum(map(len, fresh)) <= SMALL_BYTES
 
     @property
     def _has_grown(self) -> bool:

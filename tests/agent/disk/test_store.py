@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import threading
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from random import Random
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from elf.agent.disk import store as store_module
 from elf.agent.disk.state_dir import JOURNAL
@@ -35,12 +37,14 @@ def ballot(epoch: int, job: bytes = JOBS[0]) -> Write:
     return Write(("ballot", job), Promise((epoch, b"M" * 16)), replace=True)
 
 
-def run(folder: Path, use: Callable[[Store], Coroutine[Any, Any, None]]) -> list[str]:
+def run(
+    folder: Path, use: Callable[[Store], Coroutine[Any, Any, None]], *, is_lasting: bool = True
+) -> list[str]:
     """Open the folder's store, use it on a loop, close it. Returns its notices."""
     said: list[str] = []
 
     async def main() -> None:
-        store, _ = Store.open(folder, said.append)
+        store, _ = Store.open(folder, said.append, is_lasting=is_lasting)
         try:
             await use(store)
         finally:
@@ -77,7 +81,8 @@ def some_writes(seed: int, count: int) -> list[Write]:
     return made
 
 
-def test_all_that_was_written_is_read_in_order(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_lasting", [True, False])
+def test_all_that_was_written_is_read_in_order(tmp_path: Path, is_lasting: bool) -> None:
     writes = some_writes(1, 60)
     done: list[int] = []
 
@@ -90,9 +95,35 @@ def test_all_that_was_written_is_read_in_order(tmp_path: Path) -> None:
         assert store.writes == len(writes)
         assert store.syncs < len(writes), "what waits shares a sync"
 
-    run(tmp_path, use)
+    run(tmp_path, use, is_lasting=is_lasting)
     assert done == list(range(len(writes)))
     assert same(content(tmp_path), model(writes))
+
+
+def test_little_that_is_not_synced_is_written_without_the_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But much of it, or a journal that is to be rewritten, would keep the loop from its work."""
+    threads: list[bool] = []
+    commit = Store._commit
+
+    def noted(store: Store, fresh: list[bytes]) -> str:
+        threads.append(threading.current_thread() is threading.main_thread())
+        return commit(store, fresh)
+
+    monkeypatch.setattr(Store, "_commit", noted)
+
+    async def use(store: Store) -> None:
+        for length in (1, store_module.SMALL_BYTES + 1, 1):
+            store.write(replace(ballot(1), encoded=b"x" * length), lambda: None)
+            await store.drain(5)
+        monkeypatch.setattr(store_module, "GROWTH_BYTES", 0)
+        monkeypatch.setattr(Store, "_compact", lambda store: None)
+        store.write(replace(ballot(1), encoded=b"x"), lambda: None)
+        await store.drain(5)
+
+    run(tmp_path, use, is_lasting=False)
+    assert threads == [True, False, True, False]
 
 
 def test_nothing_is_done_before_the_disk_reports_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
