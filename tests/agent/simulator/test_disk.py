@@ -73,7 +73,7 @@ def test_agents_whose_last_write_was_torn_start_again_and_results_are_exact() ->
         run.world.disk_us = 50_000
         runs.append(run)
 
-    for seed in (149, 206, 304, 375):
+    for seed in (1, 4, 149, 304):
         outcome = simulate(random_scenario(seed), coded=JournalDisk, prepare=prepare)
         assert outcome.is_exact, f"seed {seed}: {outcome.violation}"
         assert outcome.finals
