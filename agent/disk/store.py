@@ -40,7 +40,8 @@ Done = Callable[[], None]
 
 
 class Store:
-    """Made with `open`. `write` and `close` are called on the loop; the journal belongs to the store's own thread."""
+    """Made with `open`. `write` and `close` are called on the loop; the journal belongs to the store's own thread, but for
+    short writes that are not synced: no other is under way then."""
 
     def __init__(self, journal: Journal, notices: Callable[[str], None], *, is_lasting: bool = True) -> None:
         self._journal, self._notices, self._is_lasting = journal, notices, is_lasting

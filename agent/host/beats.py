@@ -25,6 +25,7 @@ from elf.srt.messages.ids import JobId
 from elf.srt.messages.messages import Micros, Schedule
 
 KEPT_S = 1.0
+"""So long the thread keeps beats before the loop hears of them."""
 TURN_S = ABSENT_S / 2
 """Within this time each waiting `Read` has its turn, or its reading would expire. In between, its job gets lines through the
 others of its source."""
@@ -34,8 +35,8 @@ Asked = tuple[Read, Schedule]
 
 
 class Kept(msgspec.Struct, frozen=True):
-    """turned: how many of those that were asked had their turn, from the first. last_us: of the last beat. is_still: no log had
-    anything new then."""
+    """turned: the place, among those that were asked, whose turn is next. last_us: the time of the last beat. is_still: no log
+    had anything new then."""
 
     answers: Sequence[Answer]
     turned: int
@@ -44,7 +45,8 @@ class Kept(msgspec.Struct, frozen=True):
 
 
 class Beats:
-    """Of one source. `keep` and `read_on` are called in its thread. grown_max: bytes."""
+    """The beats of one source. `keep` and `read_on` are called in its thread, the others on the loop. grown_max: bytes by which
+    the source may grow before the loop hears of it."""
 
     def __init__(self, source: MeshSource, clock_us: Callable[[], Micros], grown_max: int) -> None:
         self._source, self._clock_us, self._grown_max = source, clock_us, grown_max

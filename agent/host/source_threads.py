@@ -84,9 +84,8 @@ class SourceThreads:
         self._read_us: dict[str, Micros] = {}  # the last `Read` that was due when it came
         self._listening: dict[str, int] = {}  # sources whose change the loop reports, with the descriptor
         self._many_bytes = 0
-        self._reserved_at: dict[
-            str, int
-        ] = {}  # what a source held when memory was looked at for it, or less since
+        # What each source held when memory was looked at for it, or less since.
+        self._reserved_at: dict[str, int] = {}
         self._share: CpuShare | None = None
         if cpu_max is not None:
             self._share = CpuShare(cpu_max, time.process_time(), time.monotonic())

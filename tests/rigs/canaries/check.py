@@ -15,8 +15,8 @@ from elf.srt.messages.parameters import SECOND
 from tests.rigs.canaries.rules import Canary, without
 
 REST_US = 12 * SECOND
-"""How long a mesh may take to be exact after its faults. With all rules in force none takes nine seconds; without one, many never
-are."""
+"""How long a mesh may take to be exact after its faults. With all rules in force few take nine seconds, some whose agents read
+anew up to fifteen; without one, many never are. A seed that takes longer with all rules in force shows nothing: take another."""
 NONE_YET = "no violation yet"
 _clean: dict[tuple[Callable[[int], Scenario], int], int] = {}
 """Until when a mesh with a seed has shown no violation with all rules in force."""
