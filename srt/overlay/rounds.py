@@ -37,8 +37,8 @@ later."""
 SOON_PER_TURN = 8
 """So all of `SOON_MAX` are probed in four probe periods. With the two pings of every turn, a turn sends ten, 2 KB."""
 TABLE_TURNS, ROW_TURNS, SEED_TURNS = 4, 64, 128
-"""In turns, of which there are two a second (one while calm): a node of the routing table every 2 s, a row every half minute, and every minute a
-seed, which may be in another half of the mesh."""
+"""In turns, of which there are two a second, or one while calm: a node of the routing table every 2 s, a row every half minute,
+and every minute a seed, which may be in another half of the mesh."""
 
 
 class Rounds:
