@@ -16,16 +16,14 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from functools import lru_cache
-from threading import local
 from typing import Any
 
 import numpy as np
-import zstandard
 
 from elf.cbt._arrays import OP_CODES
 from elf.cbt._kernel import first_disorder, pack_columns, unpack_rows
 from elf.cbt.rows import Op, Rows
-from elf.cbt.zstd import decompress
+from elf.cbt.zstd import compress, decompress
 from elf.errors import PeerError
 
 MAGIC = b"ELFR"
@@ -41,23 +39,6 @@ _ROW_BYTES = 36  # pane, hash, sub, split, ends
 _OPS = {code: Op(name) for name, code in OP_CODES.items()}
 
 
-class _Contexts(local):
-    """Compressors by level, one set for each thread: they are costly to create, and not thread-safe."""
-
-    def __init__(self) -> None:
-        self.compressors: dict[int, zstandard.ZstdCompressor] = {}
-
-    def compressor(self, level: int) -> zstandard.ZstdCompressor:
-        if level not in self.compressors:
-            self.compressors[level] = zstandard.ZstdCompressor(
-                level=level, write_checksum=True, write_content_size=True
-            )
-        return self.compressors[level]
-
-
-_contexts = _Contexts()
-
-
 def pack(rows: Rows, ops: Sequence[Op], level: int = SMALL) -> bytes:
     """A frame of ordered, folded rows, or, for `unpack_scattered`, of several such runs in sequence. O(bytes)."""
     parts: list[Any] = [
@@ -67,7 +48,7 @@ def pack(rows: Rows, ops: Sequence[Op], level: int = SMALL) -> bytes:
         pack_columns(rows).data,
         np.ascontiguousarray(rows.keys).data,
     ]
-    return MAGIC + bytes((VERSION,)) + _contexts.compressor(level).compress(b"".join(parts))
+    return MAGIC + bytes((VERSION,)) + compress(b"".join(parts), level, has_checksum=True)
 
 
 def unpack(data: bytes, bytes_max: int = FRAME_BYTES_MAX) -> tuple[Rows, tuple[Op, ...]]:

@@ -19,11 +19,28 @@ class _ArrayType(ModuleType):
     NDArray = list
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        if sys.modules.get(self.__name__) is self:
-            del sys.modules[self.__name__]
-        return getattr(import_module(self.__name__), name)
+        return _real(self, name)
+
+
+class _NoMasks(ModuleType):
+    """In place of numpy.ma, for `np.unique`, which asks it whether an array is masked. Another name loads the real module."""
+
+    @staticmethod
+    def is_masked(array: object) -> bool:
+        """No array is: the real module is not loaded, and only it makes them."""
+        return False
+
+    def __getattr__(self, name: str) -> Any:
+        return _real(self, name)
+
+
+def _real(module: ModuleType, name: str) -> Any:
+    """That name of the module which `module` stands for."""
+    if name.startswith("__"):
+        raise AttributeError(name)
+    if sys.modules.get(module.__name__) is module:
+        del sys.modules[module.__name__]
+    return getattr(import_module(module.__name__), name)
 
 
 def light_imports() -> None:
@@ -50,12 +67,14 @@ def light_numpy() -> None:
     - Threads for linear algebra: numpy's BLAS starts one per core as it loads, 30 ms and memory for each.
     - The documentation of numpy's compiled functions: 1 MB of text, attached line by line in 10 ms.
     - numpy's types for annotations: unions of all that is like an array, 12 ms.
+    - Masked arrays, which `np.unique` loads to see that it was not given one: 1 MB.
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     documentation = {name: ModuleType(name) for name in _NUMPY_DOCUMENTATION}
     with _in_place({**documentation, "numpy._typing": _ArrayType("numpy._typing")}):
         import numpy as np
     np.typing = sys.modules.setdefault("numpy.typing", _ArrayType("numpy.typing"))
+    np.ma = sys.modules.setdefault("numpy.ma", _NoMasks("numpy.ma"))
 
 
 class _NoTls(ModuleType):

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from threading import local
-
-import zstandard
-
 from elf.cbt import zstd
 from elf.errors import PeerError
 
@@ -13,20 +9,10 @@ SMALL = 200
 """Up to this size compression saves less than it costs."""
 
 
-class _Contexts(local):
-    """One for each thread: costly to create, and not thread-safe."""
-
-    def __init__(self) -> None:
-        self.compressor = zstandard.ZstdCompressor(level=1, write_content_size=True)
-
-
-_contexts = _Contexts()
-
-
 def compress(data: bytes) -> bytes:
     """O(bytes)."""
     if len(data) > SMALL:
-        packed = _contexts.compressor.compress(data)
+        packed = zstd.compress(data, 1, has_checksum=False)
         if len(packed) < len(data):
             return b"\1" + packed
     return b"\0" + data

@@ -34,7 +34,7 @@ def test_a_query_asked_again_needs_neither_typer_nor_the_compiler(tmp_path: Path
     (tmp_path / "a.log").write_text(LINE)
     program = (
         "import sys; from elf.__main__ import main; code = main(sys.argv[1:]); "
-        "print(sorted({'typer', 'sqlglot', 'rich', 'numpy.ma', 'numpy._typing', 'zoneinfo', 'tempfile', 'sortedcontainers',"
+        "print(sorted({'typer', 'sqlglot', 'rich', 'numpy.ma.core', 'numpy._typing', 'zoneinfo', 'tempfile', 'sortedcontainers',"
         " 'subprocess'} & set(sys.modules)), file=sys.stderr); sys.exit(code)"
     )
     first, again = (python(program, tmp_path, *RUN) for _ in range(2))
@@ -67,6 +67,8 @@ def test_what_is_left_out_is_as_if_untouched_afterwards(tmp_path: Path) -> None:
         "import numpy.typing; assert 'numpy._typing' not in sys.modules and numpy.typing.NDArray[int] | None\n"
         "from numpy.typing import ArrayLike, DTypeLike; assert 'numpy._typing' in sys.modules\n"
         "assert numpy.typing is sys.modules['numpy.typing'] and numpy.typing.ArrayLike is ArrayLike\n"
+        "assert numpy.unique(numpy.array([2, 1, 2])).tolist() == [1, 2] and 'numpy.ma.core' not in sys.modules\n"
+        "assert not isinstance(numpy.zeros(1), numpy.ma.MaskedArray) and 'numpy.ma.core' in sys.modules\n"
         "import numpy.ma, numpy.linalg, numpy.testing, hashlib\n"
         "numpy.testing.assert_array_equal(numpy.ma.masked_equal([1, 2], 1).filled(0) @ numpy.eye(2), [0, 2])\n"
         "print(hashlib.sha256(b'').hexdigest()[:8])"
