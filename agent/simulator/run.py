@@ -31,7 +31,7 @@ from elf.jobmaster.directory.ending import stopped
 from elf.jobmaster.directory.job_spec import END, JobSpec, decode_job
 from elf.jobmaster.directory.settings import Settings, settings_at
 from elf.jobmaster.directory.versions import with_shared_plans
-from elf.jobmaster.log.entries import Retire, Serve
+from elf.jobmaster.log.entries import ControlEntry, Retire, Serve
 from elf.jobmaster.log.job_state import JobState
 from elf.jobmaster.log.schedule import AFTER_ALL, Shape, plan_of
 from elf.srt.messages.ids import JobId, NodeId
@@ -98,8 +98,8 @@ class Run(Mesh):
         self._ends: dict[JobId, tuple[Log | None, int]] = {}
         """Of a job that is finishing: the log that has its end, if the highest master's has, and when that was seen."""
         self._former: dict[tuple[JobId, Ballot], Ballot] = {}
-        self._rivals: dict[JobId, set[str]] = {}  # the versions that no master has judged
         """By whom a log was served before a master took it over."""
+        self._in_force: dict[JobId, set[tuple[Micros, str]]] = {}  # since when, and the version, in any log
         self._retired: list[tuple[JobId, Ballot, int, Micros]] = []
         self.doubles = Doubles(self)
         self.make_jobs()
@@ -247,15 +247,16 @@ class Run(Mesh):
         return f"job {spec.name}: version {newest.versions[-1].digest[:6]} is not in force"
 
     def _check_begin(self, spec: JobSpec) -> None:
-        """A log that starts again begins with the job, or with what was retained then; or after a version of a rival that the
-        spec lacks, whose plan nobody knows. After a partition a change of one side may be in force in the log of the other side,
-        where the job had been started again."""
+        """A log that starts again begins with the job, or with what was retained then; or after a version that the spec lacks,
+        whose plan nobody knows: a rival's, or one of the other side of a partition. After a partition a change of one side may be
+        in force in the log of the other side, where the job had been started again."""
         state, newest = self._state(spec), self._newest(spec)
         since = state.positions.since_us
         latest_us = max(self.world.clock(actor) for actor in self.hosts) - self.oracle.keep_us[spec.id]
         begin_us = max(newest.since_us, self.operators.began_us.get(spec.id, 0))
-        lacks_rival = not self._rivals.get(spec.id, set()) <= {version.digest for version in newest.whole}
-        if lacks_rival and since == state.schedule[0].from_us:
+        known, in_force = {version.digest for version in newest.whole}, self._in_force.get(spec.id, set())
+        lacks_one = any(begin_us <= at <= since for at, version in in_force if version not in known)
+        if lacks_one and since == state.schedule[0].from_us:
             return
         if since > max(begin_us, latest_us):
             raise Violation(f"job {spec.name}: the log begins at {since}, the job at {begin_us}")
@@ -313,6 +314,8 @@ class Run(Mesh):
             self._former[state.job, entry.ballot] = state.served
         elif isinstance(entry, Retire):
             self._retired.append((state.job, state.served, self.world.now_us, entry.before_us))
+        elif isinstance(entry, ControlEntry):
+            self._in_force.setdefault(state.job, set()).add((entry.line.from_us, entry.line.version))
         self.operators.check_entry(state, entry)
         self.alert_sinks.check_entry(state, entry)
 
@@ -398,7 +401,6 @@ class Run(Mesh):
         self.specs[fault.job] = newest
         specs = [self._next_spec(fault, rival) for rival in range(2)]
         self.specs[fault.job] = max(specs, key=rank_of)
-        self._rivals.setdefault(newest.id, set()).update(spec.versions[-1].digest for spec in specs)
         for step, spec in enumerate(specs):
             self._submit(fault.host + step, spec)
 
