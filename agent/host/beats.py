@@ -18,8 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from elf.agent.work.mesh_source import MeshSource
-from elf.agent.work.source_bounds import ABSENT_S
+from elf.agent.work.mesh_source import ABSENT_S, MeshSource
 from elf.srt.messages.effects import Read
 from elf.srt.messages.events import Cut
 from elf.srt.messages.ids import JobId

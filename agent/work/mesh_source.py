@@ -48,7 +48,7 @@ from elf.agent.work.losses import Losses
 from elf.agent.work.misfits import Misfits
 from elf.agent.work.parse_health import ParseHealth
 from elf.agent.work.parsers import ParseState, advance
-from elf.agent.work.reading import Place, Reading
+from elf.agent.work.reading import LOST_STATE, Place, Reading
 from elf.agent.work.rescan import EndsBefore, Rescan
 from elf.agent.work.spent import Spent
 from elf.agent.work.unparsed import Unparsed
@@ -60,7 +60,14 @@ from elf.srt.messages.bundles import has_lines
 from elf.srt.messages.effects import Read
 from elf.srt.messages.events import Cut
 from elf.srt.messages.ids import JobId, NodeId
-from elf.srt.messages.messages import GAP, Micros, Schedule
+from elf.srt.messages.messages import CLOSED, FIRST, GAP, Micros, Schedule
+
+CUT_BYTES = 8 << 20
+"""Bytes that one read takes at most, except for its last block: 8 blocks, some 10 ms of parsing and as many of grouping."""
+STRINGS_BYTES = 8 << 20
+"""Dictionaries of this size are emptied."""
+ABSENT_S = 10.0
+"""A job without a `Read` for this time gets no more blocks; its next `Read` reads them again."""
 
 
 class MeshSource:
@@ -81,9 +88,9 @@ class MeshSource:
         start: str = "beginning",
         line_max: int = LINE_MAX,
         block_bytes: int = BLOCK_BYTES,
-        cut_bytes: int = bounds.CUT_BYTES,
+        cut_bytes: int = CUT_BYTES,
         grace_s: float = GRACE_S,
-        strings_max: int = bounds.STRINGS_BYTES,
+        strings_max: int = STRINGS_BYTES,
     ) -> None:
         """agent: its name, for the column `agent`. start: see `LogFiles`. idle_grace_us: a source without a new line for this
         time is idle, and its watermark follows the clock at this distance (at least as long as the server buffers lines). Raises
@@ -96,7 +103,6 @@ class MeshSource:
         self._block_bytes = min(block_bytes, max(cap // bounds.BLOCK_DIVISOR, line_max + 1))
         self._memory_max = cap // bounds.BUDGET_DIVISOR
         self._turn_bytes, self._cut_bytes = cut_bytes, min(cut_bytes, cap // bounds.CUT_DIVISOR)
-        self._unsent_max = min(bounds.UNSENT_BYTES, 2 * self._cut_bytes)
         self._totals, self._unparsed, self._path = Totals(), Unparsed(name, format), ""
         # After the last read: memory held; bytes that no job has read, by path; see `LogFiles.gone_us` and `Source`.
         self.nbytes, self.lag_bytes, self.poll_s = 0, dict[str, int](), 0.0
@@ -134,7 +140,7 @@ class MeshSource:
         self._parse_health = ParseHealth()
         self._reject: Reject | None = None
         self._lost_bytes, self._lost_us, self._spent, self._lock = 0, 0, Spent(), Lock()
-        self._published, self._ended_s = (-bounds.PUBLISH_S, 0), -1.0
+        self._published = -bounds.PUBLISH_S, 0
         self._held, self._may_hold = self._files.held, False
 
     def read(self, read: Read, schedule: Schedule, clock_us: Micros, now_s: float) -> Cut:
@@ -147,14 +153,8 @@ class MeshSource:
         return cut
 
     def read_if_due(self, read: Read, schedule: Schedule, clock_us: Micros, now_s: float) -> Cut | None:
-        """Read on for all jobs at the front; answer that `Read` if it is due. Call this for each job within `ABSENT_S`.
-
-        Of several calls at the same `now_s` the first one reads; the others only keep their readings, unless their job lacks
-        lines or is due.
-        """
+        """Read on for all jobs at the front; answer that `Read` if it is due. Call this for each job within `ABSENT_S`."""
         with self._lock:
-            if now_s == self._ended_s and self._is_kept(read, schedule, clock_us, now_s):
-                return None
             self._spent.begin()
             self._files.look(clock_us, now_s, read.since_us, any(slot[1] for slot in read.positions))
             self._parse_health.begin(now_s)
@@ -163,8 +163,6 @@ class MeshSource:
             is_awaited = any(each.at_line for each in self._readings.values())
             self._may_hold = clock_us < read.due_us and not (read.lane or is_awaited)
             at_end = self._fill(reading, is_asked=not read.due_us)
-            has_all = (at_end or bool(self._held)) and not self._is_full(reading)
-            self._ended_s = now_s if has_all else -1.0
             cut = self._cut(read, reading, at_end) if self._is_due(read, reading, at_end) else None
             if self._files.is_dirty or now_s - self._files.save_s >= SAVE_S:
                 self._save()
@@ -247,23 +245,12 @@ class MeshSource:
             reading = self._readings[key] = Reading(read, schedule, self._worker, counts_all)
             self._ask_columns()
         reading.read_s, reading.at_line = self._files.now_s, read.at_line
-        old_s, known = self._files.now_s - bounds.ABSENT_S, self._readings.items()
-        self._readings = {key: each for key, each in known if each.read_s > old_s}
+        self._readings = {
+            key: each for key, each in self._readings.items() if self._files.now_s - each.read_s < ABSENT_S
+        }
         for note in self._files.notes.files.values():
             self._take_place(reading, note)
         return reading
-
-    def _is_kept(self, read: Read, schedule: Schedule, clock_us: Micros, now_s: float) -> bool:
-        """Whether the reading of that `Read` goes on without a read of its own, after one that read all logs to their end."""
-        reading = self._readings.get((read.job, read.lane))
-        if reading is None or read.lane or read.at_line or read.due_us <= clock_us:
-            return False
-        if reading.rows.uncut_bytes > self._unsent_max or not reading.is_resumed_by(read, schedule):
-            return False
-        for note in self._files.notes.files.values():
-            self._take_place(reading, note)
-        reading.read_s, reading.at_line = now_s, False
-        return self._next_behind(reading, set()) is None
 
     def _ask_columns(self) -> None:
         """Have the parsers fill the columns of all jobs. If these changed, settle the gathered rows first."""
@@ -542,7 +529,8 @@ class MeshSource:
 
     def _is_full(self, reading: Reading, share: int = 1) -> bool:
         held = sum(each.rows.uncut_bytes for each in self._readings.values())  # a cut empties no caches
-        return reading.rows.uncut_bytes > share * self._unsent_max or 2 * held > self._memory_max
+        unsent_max = share * min(bounds.UNSENT_BYTES, 2 * self._cut_bytes)
+        return reading.rows.uncut_bytes > unsent_max or 2 * held > self._memory_max
 
     def _cut(self, read: Read, reading: Reading, at_end: bool) -> Cut:
         self._isolate(reading, reading.rows.flush)
@@ -556,7 +544,7 @@ class MeshSource:
         is_missing = self._ends.has_missing(reading)
         caught_up = at_end and not waits and not is_missing
         watermark_us = reading.watermark_us if is_missing else self._watermark(reading, at_end, caught_up)
-        watermark_us = reading.withhold_lost(self._files.notes.lacks_us, watermark_us)
+        watermark_us = self._withhold_lost(read, reading, watermark_us)
         watermark_us, lacks = reading.promise(watermark_us)
         is_failing = (
             caught_up
@@ -578,6 +566,19 @@ class MeshSource:
         ends_unread = caught_up and self._parse_health.is_failing
         ends = ends_unread, newest, unparsed
         return Cut(*about, spans, watermark_us, parts, caught_up, gaps, is_blind, untimed, *ends)
+
+    def _withhold_lost(self, read: Read, reading: Reading, watermark_us: Micros) -> Micros:
+        """The watermark that may be promised: it stays until one gap in the job's log covers all lost lines. Until then it has an
+        open file for them; whatever this agent learns meanwhile, it closes that file with a gap."""
+        slot, until_us = (self._worker, LOST_STATE, 0), self._files.notes.lacks_us
+        given = reading.given.get(slot)
+        is_lacking = not reading.counts_all and read.since_us < until_us
+        if reading.lane or (given.closed if given is not None else not is_lacking):
+            return watermark_us
+        flags = FIRST if given is None else 0
+        is_early = is_lacking and watermark_us < until_us
+        reading.spans[slot] = 0, 0, flags if is_early else flags | GAP | CLOSED
+        return reading.watermark_us if is_early else watermark_us
 
     def _watermark(self, reading: Reading, at_end: bool, caught_up: bool) -> Micros:
         """The latest event time, bounded by files with lines left to read. Never falls.

@@ -169,20 +169,6 @@ class Reading:
                 return min(watermark_us, until_us), watermark_us > self.watermark_us
         return watermark_us, False
 
-    def withhold_lost(self, until_us: Micros, watermark_us: Micros) -> Micros:
-        """The watermark that may be promised, if this agent lost its notes at `until_us` (0: it did not): it stays until one gap
-        in the job's log covers all lost lines. Until then it has an open file for them; whatever this agent learns meanwhile, it
-        closes that file with a gap."""
-        slot = self.worker, LOST_STATE, 0
-        given = self.given.get(slot)
-        is_lacking = not self.counts_all and self.since_us < until_us
-        if self.lane or (given.closed if given is not None else not is_lacking):
-            return watermark_us
-        flags = FIRST if given is None else 0
-        is_early = is_lacking and watermark_us < until_us
-        self.spans[slot] = 0, 0, flags if is_early else flags | GAP | CLOSED
-        return self.watermark_us if is_early else watermark_us
-
     def take_unparsed(self, promise: Period | None) -> Period | None:
         """The time since the last cut of which no line could be parsed. promise: one more such period; None: no other."""
         found, self._new_unparsed = hull(self._new_unparsed, promise), None

@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-CUT_BYTES = 8 << 20
-"""Bytes that one read takes at most, except for its last block: 8 blocks, some 10 ms of parsing and as many of grouping."""
-STRINGS_BYTES = 8 << 20
-"""Dictionaries of this size are emptied."""
-ABSENT_S = 10.0
-"""A job without a `Read` for this time gets no more blocks; its next `Read` reads them again."""
 RESCANS_MAX = 4
 """Files open for reading again, with a buffer of 256 KiB each."""
 NOTICES_MAX = 256

@@ -95,6 +95,95 @@ def test_three_jobs_cost_one_scan(server: Server, log: Log) -> None:
         check_exact(job, server.files)
 
 
+def test_rows_that_are_cut_count_no_more_for_the_next_cut(server: Server, log: Log) -> None:
+    """Else a job that once had many groups would be cut at each beat from then on."""
+    job = Job(log, ONE)
+    server.write(300)
+    job.read()
+    (reading,) = log.source._readings.values()
+    assert reading.rows.uncut_bytes == 0
+    server.write(30)
+    assert log.source.read_if_due(waiting(job), ONE, server.now_s * SECOND, log.now_s) is None
+
+
+def waiting(job: Job, due_us: int = AFTER_ALL) -> Read:
+    return Read(job.id, job.request + 1, 1, dict(job.at), 0, due_us=due_us)
+
+
+def test_few_lines_wait_while_no_job_is_due_and_are_not_lost_with_their_file(
+    server: Server, log: Log
+) -> None:
+    server.rejects = 0.0
+    jobs = [Job(log, ONE, name=name) for name in (b"a", b"b", b"c")]
+    server.write(5)
+    for job in jobs:
+        job.read()
+    scans = log.source.counters.scans
+    for _ in range(4):
+        server.write(5)
+        for job in jobs:
+            assert log.beat(waiting(job), ONE) is None
+        log.now_s += 0.2
+    assert log.source.counters.scans == scans
+    server.finish_line()
+    assert log.beat(waiting(jobs[0]), ONE) is None
+    os.truncate(server.log, 0)  # without a copy
+    server.files.append([])
+    server.write(1)
+    server.finish_line()
+    for job in jobs:
+        job.read()
+    for job in jobs:
+        job.settle()
+        assert not job.gaps
+        check_exact(job, server.files)
+
+
+def test_lines_wait_for_a_second_or_until_a_job_is_due_or_awaits_one(server: Server, log: Log) -> None:
+    job, other = Job(log, ONE, name=b"a"), Job(log, ONE, name=b"b")
+
+    def more() -> int:
+        server.write(3)
+        server.finish_line()
+        return log.source.counters.scans
+
+    more()
+    job.read()
+    other.read()
+    scans = more()
+    for _ in range(6):
+        assert log.beat(waiting(job), ONE) is None
+        log.now_s += 0.2
+    assert log.source.counters.scans == scans + 1
+    scans = more()
+    assert log.beat(waiting(job), ONE) is None
+    assert log.source.counters.scans == scans
+    assert (
+        log.beat(waiting(other, due_us=(server.now_s + 3) * SECOND), ONE) is None
+    )  # due; its watermark is behind
+    assert log.source.counters.scans == scans + 1
+    awaiting = Read(other.id, other.request + 1, 1, dict(other.at), 0, due_us=AFTER_ALL, at_line=True)
+    assert log.beat(awaiting, ONE) is not None  # the line that was held before
+    scans = more()
+    assert log.beat(waiting(job), ONE) is None  # the other awaits a line
+    assert log.source.counters.scans == scans + 1
+
+
+def test_held_lines_count_as_not_read_yet(server: Server, log: Log) -> None:
+    server.rejects = 0.0
+    job = Job(log, ONE)
+    server.write(2)
+    server.finish_line()
+    job.read()
+    assert log.source._held.files == set()
+    server.write(2)
+    server.finish_line()
+    assert log.beat(waiting(job), ONE) is None
+    held = log.source._held.files
+    assert held == log.source._files.behind()
+    assert len(held) == 1
+
+
 def test_a_lost_disk_changes_no_identity(server: Server, log: Log) -> None:
     server.rejects = 0.0
     job = Job(log, ONE)
