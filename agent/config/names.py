@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from difflib import get_close_matches
 
 from elf.errors import UsageError
 from elf.jobmaster.directory.job_spec import NAME_MAX
@@ -37,6 +36,8 @@ def shortened(text: str) -> str:
 
 def meant(name: str, known: Sequence[str], none: str) -> str:
     """The name that was probably meant, else the known ones; `none` if there are none."""
+    from difflib import get_close_matches
+
     close = get_close_matches(name, known, n=1)
     if close:
         return f"did you mean {close[0]}?"

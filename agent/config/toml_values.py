@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from difflib import get_close_matches
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -23,6 +22,8 @@ class Key(msgspec.Struct, frozen=True):
 
 def meant_key(key: str, known: Sequence[str]) -> str:
     """What to write in place of an unknown key."""
+    from difflib import get_close_matches
+
     close = get_close_matches(key, known, n=1)
     return f"did you mean {close[0]}?" if close else f"expected one of {', '.join(known)}"
 

@@ -20,7 +20,6 @@ Invariants (`check`): at most twice `bytes_max` is reserved, or room for a singl
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol, overload
@@ -69,6 +68,8 @@ class OnDisk:
 
     def __init__(self, folder: Path) -> None:
         """Raises OSError."""
+        import tempfile
+
         self._file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115
         self._end = 0
 

@@ -106,7 +106,7 @@ class MeshSource:
         self._totals, self._unparsed, self._path = Totals(), Unparsed(name, format), ""
         # After the last read: memory held; bytes that no job has read, by path; see `LogFiles.gone_us` and `Source`.
         self.nbytes, self.lag_bytes, self.poll_s = 0, dict[str, int](), 0.0
-        self.gone_us: Micros = 0
+        self.gone_us, self.awaits_file = 0, False  # the last cut waits for a file
         self.inodes: dict[str, tuple[int, int]] = {}
         self._pending_notices: list[str] = []
         self._notices: deque[str] = deque(maxlen=bounds.NOTICES_MAX)
@@ -543,6 +543,7 @@ class MeshSource:
         ]
         is_missing = self._ends.has_missing(reading)
         caught_up = at_end and not waits and not is_missing
+        self.awaits_file = at_end and not (caught_up or reading.lane)
         watermark_us = reading.watermark_us if is_missing else self._watermark(reading, at_end, caught_up)
         watermark_us = self._withhold_lost(read, reading, watermark_us)
         watermark_us, lacks = reading.promise(watermark_us)
@@ -563,8 +564,7 @@ class MeshSource:
         about = (read.job, read.request, read.schedule)
         untimed = 0 if reading.lane else reading.rows.untimed  # lines of a lane were counted before
         reading.rows.untimed = 0
-        ends_unread = caught_up and self._parse_health.is_failing
-        ends = ends_unread, newest, unparsed
+        ends = caught_up and self._parse_health.is_failing, newest, unparsed
         return Cut(*about, spans, watermark_us, parts, caught_up, gaps, is_blind, untimed, *ends)
 
     def _withhold_lost(self, read: Read, reading: Reading, watermark_us: Micros) -> Micros:

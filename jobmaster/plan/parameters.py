@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from decimal import Decimal
-from difflib import get_close_matches
 from fractions import Fraction
 from typing import TypeVar, cast
 
@@ -80,6 +79,8 @@ def shown(parameter: Literal) -> str:
 
 def unknown(name: str, known: Mapping[str, object]) -> str:
     """The reason why a query does not take a value of that name."""
+    from difflib import get_close_matches
+
     near = get_close_matches(name, list(known), n=1)
     names = ", ".join(known)
     way = f"did you mean {near[0]}?" if near else f"it has {names}" if names else "it has none"

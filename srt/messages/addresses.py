@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from base64 import b32decode, b32encode
 from functools import lru_cache
-from ipaddress import ip_address
 
 import msgspec
 
@@ -48,6 +47,8 @@ class Address(msgspec.Struct, frozen=True):
     @property
     def is_loopback(self) -> bool:
         """Whether the address is one of this host only. Names are not looked up; the only such name is "localhost"."""
+        from ipaddress import ip_address
+
         try:
             return ip_address(self.host).is_loopback
         except ValueError:

@@ -14,7 +14,7 @@ import pytest
 from elf.agent.config.config import load
 from elf.agent.host.beats import Kept
 from elf.agent.host.job_costs import JobCosts
-from elf.agent.host.source_threads import SourceThreads
+from elf.agent.host.source_threads import REST_S, SourceThreads
 from elf.cbt.budget import Budget
 from elf.jobmaster.log.schedule import AFTER_ALL
 from elf.srt.messages.effects import Read
@@ -102,6 +102,27 @@ def test_an_awaited_line_is_cut_when_it_is_written(tmp_path: Path) -> None:
 
     threads = SourceThreads(a_host(cut), None)
     assert asyncio.run(follow()) == [len(LINE)]
+
+
+@pytest.mark.parametrize("awaits_file", [False, True])
+def test_a_source_that_waits_for_a_file_answers_once_a_second(tmp_path: Path, awaits_file: bool) -> None:
+    """Its jobs do not catch up meanwhile, and so ask again at once."""
+
+    async def ask() -> list[float]:
+        with opened_in(tmp_path, threads), pytest.MonkeyPatch.context() as patch:
+            (source,) = threads.sources.values()
+            source.awaits_file = awaits_file
+            delays: list[float] = []
+            patch.setattr(
+                asyncio.get_running_loop(), "call_later", lambda delay, *about: delays.append(delay)
+            )
+            patch.setattr(threads, "_read_now", lambda read: delays.append(0.0))
+            threads.read(Read(b"job", 1, 1, {}, 0))
+            threads.read(Read(b"job", 2, 1, {}, 0, lane=1))
+            return delays
+
+    threads = SourceThreads(a_host(lambda cut, now_us: ()), None)
+    assert asyncio.run(ask()) == [REST_S if awaits_file else 0.0, 0.0]
 
 
 def test_a_still_log_is_left_alone_until_it_changes(tmp_path: Path) -> None:

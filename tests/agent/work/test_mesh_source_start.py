@@ -20,7 +20,7 @@ from elf.agent.work.reading import LOST_STATE
 from elf.srt.messages.messages import CLOSED, GAP, Position
 from tests.rigs.agents.mesh_rig import WINDOW_S, Agent, Fleet, line, wait_until
 from tests.rigs.agents.seen import totals_of
-from tests.rigs.mesh_log_rig import ME, SECOND, Job, Log, Server, check_exact, line_of, plan_of
+from tests.rigs.mesh_log_rig import GRACE_S, ME, SECOND, Job, Log, Server, check_exact, line_of, plan_of
 
 ONE = (line_of(plan_of(), 1, 0),)
 
@@ -550,3 +550,29 @@ def test_a_lane_ends_in_a_copy_that_lacks_lines_which_were_counted(
     assert not ends
     assert [slot[1] for slot in lane.gaps] == [slot[1] for slot in job.gaps]
     check_exact(lane, server.files if asked == "all" else [[], server.files[1]])
+
+
+def test_a_source_awaits_a_file_whose_rest_is_missing_until_it_is_given_up(
+    server: Server, tmp_path: Path
+) -> None:
+    log = Log(server, tmp_path / "state")
+    job = Job(log, ONE)
+
+    def read() -> tuple[bool, bool]:
+        return job.read().caught_up, log.source.awaits_file
+
+    server.write(3)
+    server.finish_line()
+    assert read() == (True, False)
+    log.restart()
+    job.lose()
+    os.truncate(server.log, 0)  # without a copy, while nobody read it
+    server.files.append([])
+    server.write(1)
+    server.finish_line()
+    assert read() == (False, True)
+    log.now_s += 3 * GRACE_S
+    while (found := read()) != (True, False):
+        assert found == (False, True)
+        log.now_s += 0.1
+    assert len(job.gaps) == 1
