@@ -216,11 +216,16 @@ class Budget:
         while self._raw and self.used > used_bytes_max:
             self._pack(next(iter(self._raw)))
 
-    def _pack(self, fragment: Fragment) -> None:
+    def pack(self, fragment: Fragment) -> None:
+        """Pack the rows of a fragment that will seldom be read."""
+        if fragment.rows is not None:
+            self._pack(fragment, is_cold=True)
+
+    def _pack(self, fragment: Fragment, *, is_cold: bool = False) -> None:
         assert fragment.rows is not None
         self._drop_raw(fragment)
         self._charged -= fragment.nbytes
-        fragment.frame = pack(fragment.rows, fragment.ops, SMALL if self.short else FAST)
+        fragment.frame = pack(fragment.rows, fragment.ops, SMALL if is_cold or self.short else FAST)
         fragment.rows = None
         self._charged += fragment.nbytes
 

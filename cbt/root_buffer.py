@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from elf.cbt._kernel import first_disorder, merge
 from elf.cbt.budget import Budget
-from elf.cbt.nodes import Bound, between, cut, quantiles
+from elf.cbt.nodes import LOWEST, Bound, between, cut, quantiles
 from elf.cbt.rows import Op, Rows
 
 READ_RUNS_MAX, READ_BYTES = 8, 8 << 10
@@ -75,6 +75,10 @@ class RootBuffer:
         middle = len(bounds) // 2
         sample = [cut(run, bounds[middle - 1], bounds[middle]) for run in self.runs]
         return len(merge(sample, self._ops)) / (sum(len(part) for part in sample) or 1)
+
+    def bytes_below(self, high: Bound) -> int:
+        """About the size of the rows below `high`. O(runs)."""
+        return sum(run.nbytes * between(run, LOWEST, high)[1] // len(run) for run in self.runs)
 
     def take(self, low: Bound, high: Bound | None) -> list[Rows]:
         """Remove the rows in [low, high)."""

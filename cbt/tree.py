@@ -30,6 +30,8 @@ GATHERED_RUNS_MAX = 16
 FRAGMENTS_MAX = 96
 """With more fragments in a node, the smaller ones are merged: a fragment costs memory even when its frame is on disk."""
 FIRST_LEAF_BYTES = 1 << 17
+COLD_BYTES = 64 << 10
+"""So many bytes of panes that have become cold are packed together: a read of one of them unpacks them all."""
 CHUNK_BYTES = 2 << 20
 """Approximate size of a reader's chunk: it fits the processor's cache."""
 
@@ -72,6 +74,7 @@ class Tree:
         self._sizes = sizes or Sizes.under(budget.cap_bytes)
         self._root = RootBuffer(self.ops, budget)
         self._top: Leaf | None = None
+        self._cold_stop: int | None = None
         budget.register(self)
 
     def __del__(self) -> None:
@@ -117,6 +120,25 @@ class Tree:
         """Empty the root's buffer into packed fragments."""
         if self._root.runs:
             self._empty_root(self._root.fraction_left())
+
+    def cool(self, stop: int) -> None:
+        """Pack the rows of panes before `stop`, which are seldom read from now on, if the root's buffer holds many of them. Reads
+        of later panes do not unpack them. O(runs) if there are few. Raises OSError; the rows are in the tree nevertheless."""
+        if stop == self._cold_stop or self._root.nbytes < COLD_BYTES:
+            return
+        self._cold_stop, high = stop, (stop, 0, 0, b"")
+        if self._root.bytes_below(high) < COLD_BYTES:
+            return
+        cold = self._root.take(LOWEST, high)
+        with self._budget.scratch(2 * sum(part.nbytes for part in cold)):
+            self._set_top(self._empty_path(LOWEST, self._top or Leaf(), high, is_parted=True))
+            self._pour_top(Merger(cold, self.ops).read)
+            assert self._top is not None
+            self._set_top(self._empty_path(LOWEST, self._top, high))
+            for _, end, node in self._walk():
+                for fragment in node.fragments if end is not None and end <= high else ():
+                    self._budget.pack(fragment)
+        self._budget.settle()
 
     @property
     def raw_bytes(self) -> int:
@@ -358,16 +380,22 @@ class Tree:
                 return taken
         return None
 
-    def _empty_path(self, low: Bound, node: Leaf, bound: Bound) -> list[Ranged]:
-        """Empty the buffers above the leaf that contains `bound`; returns the nodes that replace `node`."""
+    def _empty_path(self, low: Bound, node: Leaf, bound: Bound, *, is_parted: bool = False) -> list[Ranged]:
+        """Empty the buffers above the leaf that contains `bound`; returns the nodes that replace `node`. is_parted: if that leaf
+        is empty, another one begins at `bound`."""
         if not isinstance(node, Inner):
-            return [(low, node)]
+            return (
+                [(low, node), (bound, Leaf())]
+                if is_parted and low < bound and not node.fragments
+                else [(low, node)]
+            )
         nodes: list[Ranged] = self._empty(low, node) if node.fragments else [(low, node)]
         at = max(bisect_right([first for first, _ in nodes], bound) - 1, 0)
         inner = nodes[at][1]
         assert isinstance(inner, Inner)
         i = inner.find(bound)
-        inner.replace(i, self._empty_path(inner.lows[i], inner.children[i], bound))
+        below = self._empty_path(inner.lows[i], inner.children[i], bound, is_parted=is_parted)
+        inner.replace(i, below)
         nodes[at : at + 1] = self._split_inner(nodes[at][0], inner)
         return nodes
 

@@ -84,6 +84,8 @@ from elf.srt.messages.messages import (
 )
 from elf.srt.messages.sizes import CONTRIBUTION_BYTES
 
+HOT_WINDOWS = 2
+"""So many windows behind the newest line, panes are packed: they are read once more when they are final, and for late lines."""
 FRAME_ROWS = 1 << 16
 """Rows of one frame of a snapshot: a few MiB unpacked."""
 
@@ -320,7 +322,8 @@ class JobState:
                 self._open(line)
 
     def _open(self, line: Line) -> None:
-        self.panes[line.version] = Panes(plan_of(line.plan), self._budget)
+        hot_us = HOT_WINDOWS * Shape.of(plan_of(line.plan)).size_us
+        self.panes[line.version] = Panes(plan_of(line.plan), self._budget, hot_us)
         self.touched[line.version] = {}
 
     def _advance(self, entry: Accept) -> None:

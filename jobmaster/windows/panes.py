@@ -49,10 +49,11 @@ class Piece(msgspec.Struct):
 
 
 class Panes:
-    """Merged panes of one plan."""
+    """Merged panes of one plan. hot_us: panes older than the newest one by more than this are packed, once they are many; 0: none
+    are."""
 
-    def __init__(self, plan: Plan, budget: Budget) -> None:
-        self.plan = plan
+    def __init__(self, plan: Plan, budget: Budget, hot_us: int = 0) -> None:
+        self.plan, self._hot_us = plan, hot_us
         self.ops: list[tuple[Op, ...]] = [group_ops(plan), LINE_OPS, *(family_ops(f) for f in plan.families)]
         self._trees = [Tree(ops, budget) for ops in self.ops]
         self._budget = budget
@@ -63,9 +64,12 @@ class Panes:
         Raises OSError when memory is short and the disk is full; the whole delta is in the trees nevertheless.
         """
         failure: OSError | None = None
+        cold_us = int(rows[1].pane[-1]) - self._hot_us if self._hot_us and len(rows[1]) else None
         for tree, part in zip(self._trees, rows, strict=True):
             try:
                 tree.insert(part)
+                if cold_us is not None:
+                    tree.cool(cold_us)
             except OSError as error:
                 failure = error
         if failure is not None:

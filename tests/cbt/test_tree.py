@@ -7,6 +7,7 @@ import os
 import random
 import tracemalloc
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -14,10 +15,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from elf.cbt import tree as tree_module
 from elf.cbt._kernel import make_rows, merge
 from elf.cbt.budget import Budget
 from elf.cbt.root_buffer import READ_RUNS_MAX
-from elf.cbt.tree import CHUNK_BYTES, Sizes, Tree
+from elf.cbt.tree import CHUNK_BYTES, COLD_BYTES, Sizes, Tree
 from tests.cbt.cbt_model import OPS, Model, Record, add, colliding_key, model_of, read, records, rows_of
 
 panes = st.none() | st.integers(-3, 5)
@@ -86,6 +88,12 @@ class TreeAgainstDict(RuleBasedStateMachine):
     @rule(which=st.integers(0, 1))
     def compress(self, which: int) -> None:
         self.trees[which].compress()
+
+    @rule(which=st.integers(0, 1), stop=st.integers(-3, 6), cold=st.sampled_from([0, 500, 5_000]))
+    def cool(self, which: int, stop: int, cold: int) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(tree_module, "COLD_BYTES", cold)
+            self.trees[which].cool(stop)
 
     @precondition(lambda self: hasattr(self, "trees"))
     @invariant()
@@ -319,3 +327,40 @@ def test_rows_that_come_late_for_a_drained_leaf_split_its_neighbour() -> None:
     trees.insert(0, [[*((0, key, none) for key in keys), (1, b"", none), (-1, b"", none)]])
     trees.sound()
     trees.flush(0, None, None)
+
+
+def test_cold_panes_are_packed_and_a_read_of_a_hot_one_leaves_them_packed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In time order, as they come from a log: what is held then is what cold panes take packed, and the hot ones."""
+    budget = Budget(1 << 30)
+    tree, kept = Tree(OPS, budget), Tree(OPS, budget)
+    model: Model = {}
+    for pane in range(200):
+        part = [(pane, b"/item/%03d" % i, (1, i, i, -i)) for i in range(50)]
+        tree.insert(rows_of(part))
+        kept.insert(rows_of(part))
+        add(model, part)
+        tree.cool(pane - 2)
+    assert tree.raw_bytes == pytest.approx(kept.raw_bytes, rel=0.01)
+    assert tree.nbytes < kept.nbytes / 4
+    assert tree.buffer_bytes < 1.5 * COLD_BYTES
+    unpacked = Mock(wraps=budget.read)
+    monkeypatch.setattr(budget, "read", unpacked)
+    assert read(tree.flush(198, None)) == within(model, 198, None)
+    assert not unpacked.called
+    assert read(tree.flush(3, 5)) == within(model, 3, 5)
+    assert unpacked.call_count == 1
+    late = [(3, b"/item/000", (1, 7, 7, -7)), (150, b"/late", (1, 8, 8, -8))]
+    tree.insert(rows_of(late))
+    add(model, late)
+    assert read(tree.flush()) == model
+    for pane in range(0, 200, 10):  # as retention passes
+        assert read(tree.drain(None, pane)) == {
+            place: model.pop(place) for place in within(model, None, pane)
+        }
+        tree.check()
+    assert read(tree.flush()) == model
+    for each in (tree, kept):
+        each.close()
+    assert budget.used == 0
