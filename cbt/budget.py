@@ -216,8 +216,8 @@ class Budget:
         while self._raw and self.used > used_bytes_max:
             self._pack(next(iter(self._raw)))
 
-    def pack(self, fragment: Fragment) -> None:
-        """Pack the rows of a fragment that will seldom be read."""
+    def cool(self, fragment: Fragment) -> None:
+        """Pack the rows of a fragment, if they are not packed: they will seldom be read."""
         if fragment.rows is not None:
             self._pack(fragment, is_cold=True)
 

@@ -129,15 +129,15 @@ class Tree:
         self._cold_stop, high = stop, (stop, 0, 0, b"")
         if self._root.bytes_below(high) < COLD_BYTES:
             return
+        self._set_top(self._empty_path(LOWEST, self._top or Leaf(), high, is_parted=True))
         cold = self._root.take(LOWEST, high)
         with self._budget.scratch(2 * sum(part.nbytes for part in cold)):
-            self._set_top(self._empty_path(LOWEST, self._top or Leaf(), high, is_parted=True))
             self._pour_top(Merger(cold, self.ops).read)
-            assert self._top is not None
-            self._set_top(self._empty_path(LOWEST, self._top, high))
-            for _, end, node in self._walk():
-                for fragment in node.fragments if end is not None and end <= high else ():
-                    self._budget.pack(fragment)
+        assert self._top is not None
+        self._set_top(self._empty_path(LOWEST, self._top, high))
+        for _, end, node in self._walk():
+            for fragment in node.fragments if end is not None and end <= high else ():
+                self._budget.cool(fragment)
         self._budget.settle()
 
     @property
@@ -384,18 +384,14 @@ class Tree:
         """Empty the buffers above the leaf that contains `bound`; returns the nodes that replace `node`. is_parted: if that leaf
         is empty, another one begins at `bound`."""
         if not isinstance(node, Inner):
-            return (
-                [(low, node), (bound, Leaf())]
-                if is_parted and low < bound and not node.fragments
-                else [(low, node)]
-            )
+            has_two = is_parted and low < bound and not node.fragments
+            return [(low, node), (bound, Leaf())] if has_two else [(low, node)]
         nodes: list[Ranged] = self._empty(low, node) if node.fragments else [(low, node)]
         at = max(bisect_right([first for first, _ in nodes], bound) - 1, 0)
         inner = nodes[at][1]
         assert isinstance(inner, Inner)
         i = inner.find(bound)
-        below = self._empty_path(inner.lows[i], inner.children[i], bound, is_parted=is_parted)
-        inner.replace(i, below)
+        inner.replace(i, self._empty_path(inner.lows[i], inner.children[i], bound, is_parted=is_parted))
         nodes[at : at + 1] = self._split_inner(nodes[at][0], inner)
         return nodes
 

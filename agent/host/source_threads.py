@@ -159,7 +159,7 @@ class SourceThreads:
             (self._listen if read.at_line else self._schedule_beat)(seat.spec.source)
             return
         delay = self._share.wait_s(time.process_time(), time.monotonic()) if self._share is not None else 0.0
-        if self.sources[seat.spec.source].awaits_file and not read.lane:
+        if not read.lane and self.sources[seat.spec.source].awaits_file(read.job):
             delay = max(delay, REST_S)  # its worker, which has not caught up, asks again at once
         if delay:
             asyncio.get_running_loop().call_later(delay, self._read_now, read)

@@ -103,10 +103,10 @@ class MeshSource:
         self._block_bytes = min(block_bytes, max(cap // bounds.BLOCK_DIVISOR, line_max + 1))
         self._memory_max = cap // bounds.BUDGET_DIVISOR
         self._turn_bytes, self._cut_bytes = cut_bytes, min(cut_bytes, cap // bounds.CUT_DIVISOR)
-        self._totals, self._unparsed, self._path = Totals(), Unparsed(name, format), ""
+        self._totals, self.unparsed, self._path = Totals(), Unparsed(name, format), ""
         # After the last read: memory held; bytes that no job has read, by path; see `LogFiles.gone_us` and `Source`.
         self.nbytes, self.lag_bytes, self.poll_s = 0, dict[str, int](), 0.0
-        self.gone_us, self.awaits_file = 0, False  # the last cut waits for a file
+        self.gone_us: Micros = 0
         self.inodes: dict[str, tuple[int, int]] = {}
         self._pending_notices: list[str] = []
         self._notices: deque[str] = deque(maxlen=bounds.NOTICES_MAX)
@@ -175,7 +175,7 @@ class MeshSource:
     def _publish(self) -> None:
         """Publish figures and notices for other threads, each by one assignment."""
         self._published = self._files.now_s, self.counters.read_bytes
-        notice = self._unparsed.look(int(self._files.now_s * 1e6), self._totals, self._path, self._reject)
+        notice = self.unparsed.look(int(self._files.now_s * 1e6), self._totals, self._path, self._reject)
         if notice is not None:
             self._pending_notices.append(notice)
         self._notices.extend([*self._pending_notices, *self._source.notices, *self.formats.take_found()])
@@ -209,6 +209,11 @@ class MeshSource:
     def account(self) -> None:
         """Report the memory held to the budget, in the budget's thread. Raises OSError."""
         self._budget.reserve(f"source {self.name}", self.nbytes)
+
+    def awaits_file(self, job: JobId) -> bool:
+        """Whether the job's last cut waits for a file that may come back."""
+        reading = self._readings.get((job, 0))
+        return reading is not None and reading.awaits_file
 
     def take_notices(self) -> list[str]:
         """Notices for the agent's log since the last call, a line each."""
@@ -502,11 +507,6 @@ class MeshSource:
         else:
             self._parse_health.rejected(len(batch.reject_rows) + block.too_long, self._files.clock_us)
 
-    @property
-    def unparsed(self) -> Unparsed:
-        """The fraction of recent lines that are rejected."""
-        return self._unparsed
-
     def _has_memory(self, reading: Reading) -> bool:
         """Whether this job may gather more rows. If memory is short, other jobs drop their rows and read them again later."""
         held = {key: each.rows.nbytes for key, each in self._readings.items()}
@@ -543,7 +543,7 @@ class MeshSource:
         ]
         is_missing = self._ends.has_missing(reading)
         caught_up = at_end and not waits and not is_missing
-        self.awaits_file = at_end and not (caught_up or reading.lane)
+        reading.awaits_file = at_end and not caught_up
         watermark_us = reading.watermark_us if is_missing else self._watermark(reading, at_end, caught_up)
         watermark_us = self._withhold_lost(read, reading, watermark_us)
         watermark_us, lacks = reading.promise(watermark_us)

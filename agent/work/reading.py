@@ -62,7 +62,11 @@ class Reading:
         # Periods with whole panes of which no line was parsed.
         self._unparsed: list[Period] = []
         self._new_unparsed: Period | None = None
-        self.read_s, self.at_line = 0.0, False
+        self.read_s, self.at_line, self.awaits_file = (
+            0.0,
+            False,
+            False,
+        )  # the last: see `MeshSource.awaits_file`
         self.error: Exception | None = None
         """The failure after which the rows are invalid."""
         self.worker, self.counts_all = worker, counts_all

@@ -105,13 +105,13 @@ def test_an_awaited_line_is_cut_when_it_is_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("awaits_file", [False, True])
-def test_a_source_that_waits_for_a_file_answers_once_a_second(tmp_path: Path, awaits_file: bool) -> None:
-    """Its jobs do not catch up meanwhile, and so ask again at once."""
+def test_a_job_that_waits_for_a_file_is_answered_once_a_second(tmp_path: Path, awaits_file: bool) -> None:
+    """The job does not catch up meanwhile, and so asks again at once. Others of the source are not delayed."""
 
     async def ask() -> list[float]:
         with opened_in(tmp_path, threads), pytest.MonkeyPatch.context() as patch:
             (source,) = threads.sources.values()
-            source.awaits_file = awaits_file
+            patch.setattr(source, "awaits_file", lambda job: awaits_file and job == b"job")
             delays: list[float] = []
             patch.setattr(
                 asyncio.get_running_loop(), "call_later", lambda delay, *about: delays.append(delay)
@@ -119,10 +119,13 @@ def test_a_source_that_waits_for_a_file_answers_once_a_second(tmp_path: Path, aw
             patch.setattr(threads, "_read_now", lambda read: delays.append(0.0))
             threads.read(Read(b"job", 1, 1, {}, 0))
             threads.read(Read(b"job", 2, 1, {}, 0, lane=1))
+            threads.read(Read(b"other", 1, 1, {}, 0))
             return delays
 
-    threads = SourceThreads(a_host(lambda cut, now_us: ()), None)
-    assert asyncio.run(ask()) == [REST_S if awaits_file else 0.0, 0.0]
+    host = a_host(lambda cut, now_us: ())
+    host.node.seats[b"other"] = host.node.seats[b"job"]
+    threads = SourceThreads(host, None)
+    assert asyncio.run(ask()) == [REST_S if awaits_file else 0.0, 0.0, 0.0]
 
 
 def test_a_still_log_is_left_alone_until_it_changes(tmp_path: Path) -> None:

@@ -559,7 +559,7 @@ def test_a_source_awaits_a_file_whose_rest_is_missing_until_it_is_given_up(
     job = Job(log, ONE)
 
     def read() -> tuple[bool, bool]:
-        return job.read().caught_up, log.source.awaits_file
+        return job.read().caught_up, log.source.awaits_file(job.id)
 
     server.write(3)
     server.finish_line()

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from elf.agent.simulator.world.rows import SMALL, RowMaker
+from elf.cbt import tree
 from elf.cbt._kernel import first_disorder, make_rows
 from elf.cbt._keys import encode_keys
 from elf.cbt._strings import Strings
@@ -557,3 +558,26 @@ def test_virtual_rows_refuse_other_queries() -> None:
 def test_an_invalid_plan_is_refused() -> None:
     with pytest.raises(PeerError):
         new_state((Line(1, "x", 0, b"nothing"),))
+
+
+@pytest.mark.parametrize("window", ["10 seconds", ""])
+def test_panes_behind_the_newest_windows_are_packed(monkeypatch: pytest.MonkeyPatch, window: str) -> None:
+    """A query without a window has one pane, which always counts as new."""
+    monkeypatch.setattr(tree, "COLD_BYTES", 1_000)
+    first = line(1, 0, window)
+    state = add(new_state((first,)), Add((A,), T0))
+    held: list[int] = []
+    for number in range(60):
+        begin_us = T0 + number * SIZE
+        lines = [(begin_us + i, i % 12, i) for i in range(40)]
+        span = (40 * number, 40 * (number + 1), 0 if number else FIRST)
+        add(state, accept(state, {file(A): span}, lines, begin_us))
+        held.append(sum(each.buffer_bytes for each in state.panes[first.version]._trees))
+    counts = lines_in(state, first.version)
+    if window:
+        assert counts == {T0 + number * SIZE: 40 for number in range(60)}
+        assert max(held[20:]) < 2 * max(held[:10])
+        assert state.panes[first.version].raw_bytes > 4 * held[-1]
+    else:
+        assert list(counts.values()) == [60 * 40]
+        assert held[-1] == state.panes[first.version].raw_bytes
