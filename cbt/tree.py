@@ -123,7 +123,8 @@ class Tree:
 
     def cool(self, stop: int) -> None:
         """Pack the rows of panes before `stop`, which are seldom read from now on, if the root's buffer holds many of them. Reads
-        of later panes do not unpack them. O(runs) if there are few. Raises OSError; the rows are in the tree nevertheless."""
+        of later panes do not unpack them. O(runs) if there are few. Raises OSError when the spill file's disk is full; the rows
+        are in the tree nevertheless."""
         if stop == self._cold_stop or self._root.nbytes < COLD_BYTES:
             return
         self._cold_stop, high = stop, (stop, 0, 0, b"")
