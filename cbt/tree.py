@@ -8,8 +8,8 @@ fragments of one or several ordered runs. A full inner buffer is unpacked, merge
 into several. Ranges are over the whole order (pane, hash, sub, key): panes that are read and dropped first are adjacent, and a
 leaf can always be split, even if a hostile log has produced rows with equal hashes.
 
-Two differences from the authors' prototype: keys are compared, never only their hashes; and reading without removing (`flush`) is
-a different operation from reading and removing (`drain`).
+Differences from the authors' prototype: keys are compared, never only their hashes; reading without removing (`flush`) is a
+different operation from reading and removing (`drain`); and old panes can be packed before the root's buffer is full (`cool`).
 """
 
 from __future__ import annotations

@@ -478,11 +478,12 @@ class MeshNode(SeatedNode):
         self._do([effect for effect in freed if isinstance(effect, Read | Notice)], now, out)
         for seat in self._each_seat():
             self._call(seat, now, out, seat.resign, now)
+        meanwhile = "other agents serve jobs in place of this one" if self.links else "jobs wait"
         for peer in list(self.links):
             self._hang_up(peer, now, out)
         text = (
-            f"disk writes have failed for {self.parameters.disk_us_max / 1e6:.0f} s: other agents serve jobs in place of this "
-            "one; its logs are still read. Free space in its state_dir, or repair the disk; then it resumes by itself"
+            f"disk writes have failed for {self.parameters.disk_us_max / 1e6:.0f} s: {meanwhile}; its logs are still read. "
+            "Free space in its state_dir, or repair the disk; then it resumes by itself"
         )
         out.append(Notice("disk", text))
 

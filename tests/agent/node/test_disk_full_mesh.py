@@ -143,6 +143,11 @@ def test_many_disks_are_full_at_once(hosts: int, victims: int) -> None:
     names = [name for _, name, _ in story.notices]
     assert story.full[0].name in names
     assert all(names.count(name) == 2 for name in names), "everybody is back"
+    assert (
+        ("other agents serve jobs" in story.notices[0][2])
+        == ("jobs wait" not in story.notices[0][2])
+        == (hosts > 1)
+    )
 
 
 @pytest.mark.parametrize("seed", range(4))
