@@ -258,7 +258,7 @@ def agent_run(
     """Follow sources and run jobs until SIGTERM or Ctrl-C."""
     flags = {"name": name, "state_dir": state_dir, "memory_max": memory_max}
     given = {key: value for key, value in flags.items() if value is not None}
-    raise typer.Exit(agent_line.serve(agent_line.AgentLine(config, given, quiet)))
+    raise typer.Exit(agent_line.serve(agent_line.AgentLine(str(config), given, quiet)))
 
 
 @app.command()

@@ -3,18 +3,20 @@
     python benchmarks/memory.py [--smoke] [--only flood,soak] [--seconds N] [--paths N]
 
 flood: one agent with `memory_max` of 64 MiB whose log names a path per line, then kill -9 and a start: what it has at most. soak:
-three agents with three jobs at 60 lines a second each, for `--seconds`; a line of
+three agents with three jobs and a lake at 60 lines a second each, for `--seconds`, one job watched for a minute of ten; a line of
 the table each minute, by `elf mesh status`. Ends with 1 where an agent held more than its bare process and its cap.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import random
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -39,6 +41,9 @@ JOBS = {
     "sizes": "SELECT window, status, approx_percentile(bytes, 0.99) AS p99 FROM access "
     "GROUP BY window(time, '10 seconds'), status",
 }
+WATCHED_S = 60
+UNWATCHED_S = 540
+LAKE = '[[sink]]\nname = "lake"\nparquet = "lake"\n'
 AGENT = f'memory_max = "{CAP_MIB}MiB"'
 OVER: list[str] = []
 
@@ -117,15 +122,19 @@ def _wait_served(fleet: Fleet, agent: Agent) -> None:
 def soak(paths: int, seconds: float) -> None:
     """Ordinary traffic, for long."""
     del paths
-    print(f"\nThree agents, three jobs, {RATE} lines/s each, for {seconds:,.0f} s (MiB)")
+    print(f"\nThree agents, three jobs, a lake, {RATE} lines/s each, for {seconds:,.0f} s (MiB)")
+
+    def lake(number: int) -> str:
+        return "" if number else LAKE
+
     with (
         tempfile.TemporaryDirectory() as folder,
-        Fleet(Path(folder) / "mesh", 3, timings={}, agent=AGENT, security="curve") as fleet,
+        Fleet(Path(folder) / "mesh", 3, timings={}, agent=AGENT, security="curve", more=lake) as fleet,
     ):
         for name, sql in JOBS.items():
-            fleet.start_job(name, sql, lateness="5s")
-        began = time.monotonic()
-        _write(fleet.agents, began, seconds)
+            fleet.start_job(name, sql, "--sink", "lake", lateness="5s")
+        with watched_at_times(fleet, "hits"):
+            _write(fleet.agents, time.monotonic(), seconds)
         for agent in fleet.agents:
             agent.kill()
         for agent in fleet.agents:
@@ -135,6 +144,25 @@ def soak(paths: int, seconds: float) -> None:
         time.sleep(min(10, seconds / 5))
         for agent in fleet.agents:
             held("started again", agent)
+
+
+@contextlib.contextmanager
+def watched_at_times(fleet: Fleet, job: str) -> Iterator[None]:
+    """A watcher that comes and goes."""
+    ended = threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(UNWATCHED_S):
+            with fleet.watch(job):
+                ended.wait(WATCHED_S)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 def _write(agents: Sequence[Agent], began: float, seconds: float) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 CONFIG = "/etc/elf/elf.toml"
@@ -20,7 +19,7 @@ _FLAGS = {"-c": "config", "--config": "config"} | {f"--{key.replace('_', '-')}":
 class AgentLine(NamedTuple):
     """The arguments of `elf agent run`. overrides: values by their key in [agent]."""
 
-    config: Path
+    config: str
     overrides: dict[str, str]
     quiet: bool
 
@@ -42,7 +41,7 @@ def read(argv: Sequence[str]) -> AgentLine | None:
             return None
         given[_FLAGS[name]] = text
     config = given.pop("config", "") or os.environ.get(CONFIG_VARIABLE) or CONFIG
-    return AgentLine(Path(config), given, quiet)
+    return AgentLine(config, given, quiet)
 
 
 def serve(line: AgentLine) -> int:
@@ -52,6 +51,8 @@ def serve(line: AgentLine) -> int:
 
     light_imports()
     stay_small()
+    from pathlib import Path
+
     from elf.agent.commands.agent import agent_command
 
-    return agent_command(line.config, line.overrides, line.quiet)
+    return agent_command(Path(line.config), line.overrides, line.quiet)

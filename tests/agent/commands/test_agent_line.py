@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from elf.agent.commands import agent_line
@@ -11,13 +9,13 @@ from elf.agent.commands.agent_line import AgentLine
 from elf.typer_cli import command
 
 LINES = {
-    "": AgentLine(Path("/etc/elf/elf.toml"), {}, False),
-    "-c a.toml": AgentLine(Path("a.toml"), {}, False),
-    "--config=a.toml -q": AgentLine(Path("a.toml"), {}, True),
+    "": AgentLine("/etc/elf/elf.toml", {}, False),
+    "-c a.toml": AgentLine("a.toml", {}, False),
+    "--config=a.toml -q": AgentLine("a.toml", {}, True),
     "-c a.toml --quiet --name web1 --state-dir=/s --memory-max 64MiB": AgentLine(
-        Path("a.toml"), {"name": "web1", "state_dir": "/s", "memory_max": "64MiB"}, True
+        "a.toml", {"name": "web1", "state_dir": "/s", "memory_max": "64MiB"}, True
     ),
-    "-c a.toml --config b.toml": AgentLine(Path("b.toml"), {}, False),
+    "-c a.toml --config b.toml": AgentLine("b.toml", {}, False),
 }
 
 
@@ -38,7 +36,7 @@ def test_it_reads_what_typer_reads(words: str, monkeypatch: pytest.MonkeyPatch) 
 
 def test_the_configuration_is_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ELF_CONFIG", "/srv/elf.toml")
-    assert agent_line.read(["agent", "run"]) == AgentLine(Path("/srv/elf.toml"), {}, False)
+    assert agent_line.read(["agent", "run"]) == AgentLine("/srv/elf.toml", {}, False)
 
 
 @pytest.mark.parametrize(
