@@ -30,7 +30,7 @@ from elf.agent.control.shared_files import boot_id, marks
 from elf.agent.control.signed_messages import SignedMessages
 from elf.agent.disk import state_dir
 from elf.agent.disk.store import Store
-from elf.agent.host.allocator import resident_bytes
+from elf.agent.host.allocator import resident_bytes, unmap_libraries
 from elf.agent.host.clock import Clock, Timer
 from elf.agent.host.estimates import Estimates
 from elf.agent.host.identity import claim, own_key
@@ -148,7 +148,11 @@ class Host:
         folder, former = self.config.agent.state_dir, self._former
         state_dir.make(folder)
         state_dir.check(folder)
-        self.memory = Memory(self.config.agent.memory_max) if former is None else former.memory
+        if former is None:
+            self.memory = Memory(self.config.agent.memory_max)
+            unmap_libraries()
+        else:
+            self.memory = former.memory
         if former is not None and former.is_lost:
             forget(folder)
         self.store, records = Store.open(folder, self.notices, is_lasting=self._only is None)

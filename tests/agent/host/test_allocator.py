@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -22,6 +24,41 @@ def test_asking_each_second_for_what_is_free_leaves_nothing_behind() -> None:
         assert len(gc.get_objects()) - before < 10
     finally:
         gc.enable()
+
+
+UNMAPPED = """
+from elf.agent.host.startup import light_imports
+light_imports()
+import re, threading, numpy as np
+from pathlib import Path
+from elf.agent.host.allocator import unmap_libraries, _unwritten
+def kib(name):
+    return int(re.search(rf"{name}:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1])
+before, written, spans = kib("RssFile"), kib("RssAnon"), _unwritten()
+unmap_libraries()
+after = kib("RssFile")
+assert after < before * 3 // 4 and abs(kib("RssAnon") - written) < 500, (before, after)
+assert np.sort(np.arange(9)[::-1]).tolist() == list(range(9)) and float(np.linalg.det(np.eye(3))) == 1
+maps = [line.split() for line in Path("/proc/self/maps").read_text().splitlines()]
+kinds = {line[1] for line in maps if tuple(int(at, 16) for at in line[0].split("-")) in spans}
+assert len(spans) > 50 and kinds == {"r-xp", "r--p"}, kinds
+relocated = [line for line in maps if line[1] == "r--p" and "numpy" in line[-1]]
+assert any(tuple(int(at, 16) for at in line[0].split("-")) not in spans for line in relocated), "written, then read-only"
+ended = threading.Event()
+thread = threading.Thread(target=ended.wait)
+thread.start()
+mapped = kib("RssFile")
+unmap_libraries()
+assert kib("RssFile") >= mapped
+ended.set()
+print("done")
+"""
+
+
+@pytest.mark.process
+def test_libraries_are_unmapped_and_come_back_while_the_process_has_no_threads() -> None:
+    done = subprocess.run([sys.executable, "-c", UNMAPPED], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("done\n", "")
 
 
 @pytest.mark.process
