@@ -18,8 +18,9 @@ A master and the state of a log refer to themselves, so what a master that stepp
 replaced, is freed by the collector alone; left to itself it comes to them after hours, and an agent that became a master often
 kept them all. So `look` runs it when a master or a state is gone.
 
-`bare` is the process before it reads its journal and unmaps its libraries, so a small agent has less than that. Once a second, and
-after each read of many lines, the memory of owners outside the budget is reported to it, so that its trees leave room for them.
+`bare` is the process before it reads its journal and unmaps its libraries, so a small agent has less than that. Once a second,
+and after each read of many lines, the memory of owners outside the budget is reported to it, so that its trees leave room for
+them.
 """
 
 from __future__ import annotations
