@@ -55,11 +55,19 @@ def unmap_libraries() -> None:
     once there are threads, since what another one writes to a library that it loads meanwhile would be lost.
     """
     advise = _function("madvise")
-    if advise is None or len(os.listdir("/proc/self/task")) > 1:
+    if advise is None or _has_threads():
         return
     advise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
     for start, end in _unwritten():
         advise(start, end - start, _DONTNEED)
+
+
+def _has_threads() -> bool:
+    """Whether the process has threads beside this one, of Python or not; True if unknown."""
+    try:
+        return len(os.listdir("/proc/self/task")) > 1
+    except OSError:
+        return True
 
 
 def _unwritten() -> list[tuple[int, int]]:
