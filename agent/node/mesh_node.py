@@ -518,6 +518,9 @@ class MeshNode(SeatedNode):
             self.rivals.hear(outlived)
         if self.is_aside:
             return
+        self._timers.watch(
+            self.overlay
+        )  # whatever was called: it may have learned that the clock has stepped back
         changes = self.overlay.take_changes()
         if not changes and self._joined == self.overlay.joined:
             return
@@ -528,7 +531,6 @@ class MeshNode(SeatedNode):
                 self._hang_up(contact.id, now, out)
         for seat in self._each_seat():
             self._closest(seat, now, out)
-        self._timers.watch(self.overlay)
 
     def _directory_changed(self, now: int, out: list[Outer]) -> None:
         items = self.directory.take_changes()
