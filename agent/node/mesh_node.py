@@ -518,9 +518,7 @@ class MeshNode(SeatedNode):
             self.rivals.hear(outlived)
         if self.is_aside:
             return
-        self._timers.watch(
-            self.overlay
-        )  # whatever was called: it may have learned that the clock has stepped back
+        self._timers.watch(self.overlay)  # it may have learned that the clock was set back
         changes = self.overlay.take_changes()
         if not changes and self._joined == self.overlay.joined:
             return
