@@ -219,7 +219,9 @@ def left_standing(shown: str) -> str:
 
 
 def shape(line: str) -> list[str]:
-    """The words of a line; numbers and ids are all alike, and who serves what is left out."""
+    """The words of a line; numbers, sizes and ids are all alike, and who serves what and what holds memory are left out."""
+    line = re.sub(r"^(memory of \S+) .*", r"\1", line)
+    line = re.sub(r"[\d.]+ (B|KiB|MiB)\b", "# bytes", line)
     line = re.sub(r"\b\d+ (master|reducer|replica|worker)\b,?", "", line)
     line = re.sub(r"\b[0-9a-f]{12}\b|[\d.,:+-]*\d", "#", line)
     return line.split()
