@@ -92,7 +92,7 @@ def test_other_bytes_are_refused(data: bytes) -> None:
 
 
 def test_a_text_that_is_no_text() -> None:
-    with pytest.raises(ValueError, match="(?i)utf-8"):
+    with pytest.raises(ValueError, match=r"(?i)utf-8"):
         column_of([msgspec.Raw(b"\x91\xa2\xff\xfe")], pa.string())
 
 
