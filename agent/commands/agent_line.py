@@ -51,7 +51,7 @@ def serve(line: AgentLine) -> int:
 
     light_imports()
     stay_small()
-    from pathlib import Path
+    from pathlib import Path  # not above: it imports others, which `light_imports` leaves out
 
     from elf.agent.commands.agent import agent_command
 

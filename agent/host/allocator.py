@@ -51,7 +51,7 @@ def give_back() -> None:
 def unmap_libraries() -> None:
     """Call when all is loaded: unmap the pages of libraries. Those that are used again come back from the page cache. 5 ms.
 
-    Half of them, some 10 MB, are read while libraries load, and never again. Linux keeps them mapped until memory is short. No-op
+    Some 7 to 10 MB of them are read while libraries load, and never again. Linux keeps them mapped until memory is short. No-op
     once there are threads, since what another one writes to a library that it loads meanwhile would be lost.
     """
     advise = _function("madvise")

@@ -93,7 +93,8 @@ def test_an_agent_of_a_mesh_is_free_of_what_it_does_not_use(tmp_path: Path) -> N
     (tmp_path / "elf.toml").write_text(
         '[agent]\nname = "a"\nlisten = "127.0.0.1:1"\nsecurity = "none"\nstate_dir = "state"\n'
     )
-    unused = "typer importlib.metadata email zipfile ssl _ssl http sqlglot rich pyarrow unittest elf.sinks.lake elf.agent.run"
+    unused = "typer importlib.metadata email zipfile ssl _ssl http sqlglot rich pyarrow unittest dis _pickle "
+    unused += "elf.sinks.lake elf.agent.run"
     program = (
         "import sys; from elf.agent.host import startup; from elf.__main__ import main\n"
         "import elf.agent.commands.process.signals\n"
