@@ -24,6 +24,8 @@ SHARE_US, SHARE_US_MAX = 1_000_000, 60_000_000
 SHARED_MAX = 500
 """Entries of one message: 40 KiB."""
 NOTHING_SINCE: Micros = 1 << 62
+HELD_MIN = 1_000
+"""From so many results on, those of windows that the master retains no more are forgotten."""
 
 WindowKey = tuple[str, Micros]
 Held = tuple[Revision, Digest]
@@ -41,6 +43,8 @@ class Known:
         self._number = 0
         self._due: int | None = None
         self._wait_us = SHARE_US
+        self._since_us: Micros = 0
+        self._look_at = HELD_MIN
 
     def note(self, key: WindowKey, revision: Revision, digest: Digest) -> None:
         """The sink holds this result."""
@@ -49,9 +53,11 @@ class Known:
             self._held[key] = (revision, digest)
             if self._standby is not None:
                 self._unshared[key] = (revision, digest)
-        if len(self._held) > 2 * ENTRIES_REPORTED_MAX:
-            for old in sorted(self._held, key=lambda each: each[1])[:ENTRIES_REPORTED_MAX]:
+        if len(self._held) > self._look_at:
+            self._held = {each: held for each, held in self._held.items() if each[1] >= self._since_us}
+            for old in sorted(self._held, key=lambda each: each[1])[:-ENTRIES_REPORTED_MAX]:
                 del self._held[old]
+            self._look_at = max(HELD_MIN, 2 * len(self._held))
 
     def entries(self, since_us: Micros) -> LedgerEntries:
         """The newest results of windows that start at or after that time."""
@@ -76,8 +82,9 @@ class Known:
                 del self._unshared[key]
         self._sent, self._due, self._wait_us = {}, None, SHARE_US
 
-    def tick(self, now: int) -> list[Send]:
-        """Send what is due."""
+    def tick(self, now: int, since_us: Micros) -> list[Send]:
+        """Send what is due. since_us: of the oldest window that the master retains."""
+        self._since_us = since_us
         if self._standby is None or not self._unshared:
             return []
         if self._due is None or self._due > now + SHARE_US_MAX:  # later: the clock stepped back

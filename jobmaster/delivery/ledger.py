@@ -26,22 +26,26 @@ the ledger.
 The lake's files show more than the records do if the records were lost, or were not written before the agent ended: the ledger
 adopts those windows (`adopt`). Without that, nobody would withdraw such a window when a change of the job removes it.
 
-Invariants: `check`. Size: some 200 bytes for each window and version, of which the newest are kept: 4 MB at most.
+Entries of windows that the master cannot publish again are forgotten, with a margin: a master that begins a new log may retain
+earlier windows than the last one did (`_forget`).
+
+Invariants: `check`. Size: some 300 bytes for each window and version; 6 MB at most, where a master retains so many.
 """
 
 from __future__ import annotations
 
+from sys import intern
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from elf.srt.messages.effects import Effect, Notice, Send, Write
 from elf.srt.messages.ids import MAKER_BYTES
-from elf.srt.messages.messages import NO_BALLOT, Ballot, Digest, Message, Micros
+from elf.srt.messages.messages import NO_BALLOT, Ballot, Digest, Message, Micros, under
 from elf.srt.messages.results import NO_ROWS, LedgerReport, LedgerRequest, Put, PutPart, PutReply
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from elf.srt.messages.ids import JobId, NodeId
 
@@ -55,6 +59,8 @@ whether it is open."""
 NO_REVISION: Revision = (0, b"", 0)
 ENTRIES_MAX, ENTRIES_KEPT = 20_000, 15_000
 """When there are more than `ENTRIES_MAX`, all but the newest `ENTRIES_KEPT` are dropped, so that sorting is rare."""
+ENTRIES_MIN = 1_000
+"""So many are kept in any case."""
 UNKNOWN_ROWS: Digest = 1
 """The digest of a result that is known from the lake's files alone. The next master publishes the window again."""
 ENTRIES_REPORTED_MAX = 5_000  # the newest windows: 14 hours of ten seconds, far above what a master retains
@@ -78,11 +84,17 @@ class Ledger:
         self._open: set[Window] = set()
         self._accepted: list[Put] = []
         self._records = 0
+        self._forget_at = ENTRIES_MIN  # number of entries
 
     @property
     def results(self) -> dict[Window, tuple[Revision, int]]:
         """The entries that are not open. O(entries)."""
         return {window: held for window, held in self.entries.items() if window not in self._open}
+
+    @property
+    def known_from_us(self) -> Micros:
+        """Windows that start earlier may be forgotten. O(entries)."""
+        return min(start for _, start in self.entries if start) if len(self.entries) >= ENTRIES_MIN else 0
 
     def step(self, source: NodeId, message: Message, now: int) -> list[Effect]:
         """Answer a master. `now` is ignored: all cores have the same signature."""
@@ -147,17 +159,33 @@ class Ledger:
         return revision > held[0] and not (is_open and held[1] != NO_ROWS)
 
     def _hold(self, window: Window, revision: Revision, digest: int, is_open: bool) -> None:
-        self.entries[window] = (revision, digest)
+        window = intern(window[0]), window[1]
+        self.entries[window] = (under(self.fence, revision), digest)
         (self._open.add if is_open else self._open.discard)(window)
         if len(self.entries) > ENTRIES_MAX:
             self._forget_oldest(window)
 
     def _forget_oldest(self, but: Window) -> None:
         """Forget the oldest windows. If a Put repeats one of them, it is stored again under the same name, which does no harm."""
-        oldest = sorted(self.entries.keys() - {but}, key=lambda each: each[1])[: ENTRIES_MAX - ENTRIES_KEPT]
-        for window in oldest:
+        self._drop(
+            sorted(self.entries.keys() - {but}, key=lambda each: each[1])[: ENTRIES_MAX - ENTRIES_KEPT]
+        )
+
+    def _forget(self, since_us: Micros, but: Window) -> None:
+        """Forget windows before those that the master retains, which start at or after `since_us`, but not those of as long a
+        span before them. Amortized O(1)."""
+        if len(self.entries) <= self._forget_at or not since_us:
+            return
+        starts = sorted(start for _, start in self.entries)
+        from_us = min(2 * since_us - starts[-1], starts[-ENTRIES_MIN])
+        gone = {window for window in self.entries if 0 < window[1] < from_us}  # 0: of a query without windows
+        self._drop(gone - {but})
+        self._forget_at = max(ENTRIES_MIN, 5 * len(self.entries) // 4)
+
+    def _drop(self, windows: Collection[Window]) -> None:
+        for window in windows:
             del self.entries[window]
-        self._open.difference_update(oldest)
+        self._open.difference_update(windows)
 
     def _on_request(self, source: NodeId, message: LedgerRequest) -> list[Effect]:
         if self._is_fenced_off(message.ballot):
@@ -215,6 +243,7 @@ class Ledger:
         if status != message.status:
             message = replace(message, status=status)
         self._hold(window, message.revision, message.digest, is_open)
+        self._forget(message.since_us, window)
         self._accepted.append(message)
         return self._write(((window, message.revision, message.digest, is_open),))
 

@@ -122,7 +122,7 @@ class Outbox:
         self._stand_by()
         self._reread = reread
         self._new: list[Waiting] = []  # since the last tick
-        self._now = 0
+        self._now = self._since_us = 0
         self.fence: Ballot | None = None
         self.lost = 0
         """The number of windows that could not be sent while they were retained, or are too large."""
@@ -203,7 +203,7 @@ class Outbox:
         """What a sink takes of a window."""
         kept = put.rows if self.with_open or target.takes_rows else ()
         panes = put.panes if self.with_open or not target.takes_rows else ()
-        return replace(put, rows=kept, panes=panes, sinks=(target.name,))
+        return replace(put, rows=kept, panes=panes, sinks=(target.name,), since_us=self._since_us)
 
     def _named(self, names: Collection[str]) -> list[SinkQueue]:
         return [self._sinks[name] for name in self._sinks if name in names]
@@ -361,14 +361,14 @@ class Outbox:
         return backlog_of([sink for sink in self._sinks.values() if sink.takes(self._now)])
 
     def tick(self, now: int, since_us: Micros) -> list[Effect]:
-        """Request ledgers and send windows; repeat what was not answered in time."""
+        """Request ledgers and send windows; repeat what was not answered in time. since_us: see `Put`."""
         out: list[Effect] = []
-        self._now = now
+        self._now, self._since_us = now, since_us
         for waiting in self._new:
             waiting.since = now if waiting.since is None else waiting.since
         self._new = []
         for sink in self._sinks.values():
-            out += sink.known.tick(now)
+            out += sink.known.tick(now, since_us)
             sink.look(now)
             if sink.ledger is None:
                 sink.ask_at = _sooner(sink.ask_at, now, self._parameters.ask_us)

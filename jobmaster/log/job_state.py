@@ -22,6 +22,7 @@ of a final window only grows.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from sys import intern
 
 import msgspec
 import numpy as np
@@ -81,6 +82,7 @@ from elf.srt.messages.messages import (
     Schedule,
     Slot,
     Span,
+    under,
 )
 from elf.srt.messages.sizes import CONTRIBUTION_BYTES
 
@@ -281,8 +283,8 @@ class JobState:
         """Windows*: record the result, unless an earlier CONTROL or Retire entry dropped the window's panes: it could not be
         read again."""
         if entry.version in self.panes and not self.is_past(entry.version, entry.start):
-            self.finals[entry.version, entry.start] = Published(
-                entry.revision,
+            self.finals[intern(entry.version), entry.start] = Published(
+                under(self.served, entry.revision),
                 entry.digest,
                 entry.passed,
                 entry.expected,

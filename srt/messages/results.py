@@ -73,7 +73,7 @@ class Put(Message, frozen=True, array_like=True):
     of that version is no longer a result. panes: for a sink that stores states instead of rows, the panes whose last window this
     is. left_out: number of rows left out, of a window that is too large. others: how many of the last rows are no groups, but the
     rest of all groups past the job's limit: 0 or 1. sinks: the name of the one that it is for. not_converted: of the window's
-    lines."""
+    lines. since_us: the master retains windows that start at or after it; 0: unknown."""
 
     job: JobId
     ballot: Ballot
@@ -93,6 +93,7 @@ class Put(Message, frozen=True, array_like=True):
     others: Count = 0
     sinks: Annotated[tuple[SinkName, ...], Meta(max_length=16)] = ()
     not_converted: Lost = ()
+    since_us: Micros = 0
 
     @property
     def sink(self) -> str:

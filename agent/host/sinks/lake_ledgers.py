@@ -26,6 +26,7 @@ def adopt(
     panes: the lake's. Raises OSError. O(panes); opens the files of such windows only, in the lake's process."""
     shapes = {version.digest: Shape.of(plan_of(version.plan)) for version in spec.whole if version.plan}
     windows: dict[Window, tuple[Revision, int]] = {}  # -> the lowest revision of its panes, and that pane
+    from_us = ledger.known_from_us
     for (version, pane), (epoch, node, n) in panes.items():
         if version in shapes and node.bit_length() <= 8 * MAKER_BYTES:
             window, held = (
@@ -33,7 +34,9 @@ def adopt(
                 ((epoch, node.to_bytes(MAKER_BYTES), n), pane),
             )
             windows[window] = min(held, windows.get(window, held))
-    newest = sorted(windows, key=lambda window: window[1])[-ENTRIES_KEPT:]
+    newest = sorted((each for each in windows if each[1] >= from_us), key=lambda each: each[1])[
+        -ENTRIES_KEPT:
+    ]
     known = ledger.results
     fresh = {
         each: windows[each] for each in newest if windows[each][0] > known.get(each, (NO_REVISION, 0))[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from elf.jobmaster.delivery.known import NOTHING_SINCE, SHARE_US, SHARED_MAX, Known
+from elf.jobmaster.delivery.known import HELD_MIN, NOTHING_SINCE, SHARE_US, SHARED_MAX, Known
 from elf.srt.messages.ids import NodeId
 from elf.srt.messages.messages import Ballot, Revision
 from elf.srt.messages.results import LedgerReport, LedgerRequest
@@ -18,7 +18,7 @@ def revision(n: int) -> Revision:
 
 class Rig:
     def __init__(self) -> None:
-        self.known, self.now = Known(), 100 * SHARE_US
+        self.known, self.now, self.since_us = Known(), 100 * SHARE_US, 0
 
     def note(self, *starts: int, n: int = 1) -> None:
         for start in starts:
@@ -27,7 +27,7 @@ class Rig:
 
     def tick(self, later_us: int = 0) -> LedgerRequest | None:
         self.now += later_us
-        sent = self.known.tick(self.now)
+        sent = self.known.tick(self.now, self.since_us)
         if not sent:
             return None
         (send,) = sent
@@ -116,3 +116,15 @@ def test_a_clock_that_steps_back_delays_nothing() -> None:
     rig.tick()
     rig.now -= 90 * SHARE_US
     assert starts_of(rig.shared()) == [1]
+
+
+def test_windows_that_the_master_retains_no_more_are_forgotten() -> None:
+    rig = Rig()
+    for start in range(1, 20 * HELD_MIN):
+        rig.since_us = max(0, start - HELD_MIN // 2)
+        assert not rig.tick()
+        rig.note(start)
+        assert len(rig.known.entries(0)) <= HELD_MIN + 2
+    assert [start for (_, start), *_ in rig.known.entries(0)][-HELD_MIN // 2 :] == list(
+        range(20 * HELD_MIN - HELD_MIN // 2, 20 * HELD_MIN)
+    )

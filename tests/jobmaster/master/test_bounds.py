@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from elf.jobmaster.delivery.ledger import ENTRIES_KEPT, ENTRIES_MAX, Ledger
+from elf.jobmaster.delivery.ledger import ENTRIES_KEPT, ENTRIES_MAX, ENTRIES_MIN, Ledger
 from elf.jobmaster.plan.plan import Plan
 from elf.srt.messages.messages import CLOSED, FIRST
 from elf.srt.messages.results import LedgerRequest, Put
@@ -143,4 +143,36 @@ def test_a_ledger_keeps_the_newest_windows() -> None:
         each for each in ledger.step(b"M" * 16, LedgerRequest(b"J" * 16, ballot), 0) if hasattr(each, "to")
     ]
     assert report.message.entries[-1][0] == ("v", 30 * ENTRIES_MAX - 10)  # type: ignore[union-attr]
+    ledger.check()
+
+
+def test_a_ledger_forgets_what_a_master_cannot_publish_again() -> None:
+    ledger, ballot, keep = Ledger(b"J" * 16), (1, b"M" * 16), 15_000
+    put = Put(b"J" * 16, ballot, "v", 0, 10, (0, 10), "final", (*ballot, 1), 7, 1, 1, (1, 1, 0, 0))
+    whole = msgspec.structs.replace(put, version="w", since_us=1)  # a window that is no time: 0
+    ledger.step(b"M" * 16, whole, 0)
+    most = 0
+    for start in range(0, 10 * keep, 10):
+        new = msgspec.structs.replace(put, start=start, since_us=max(start - keep, 0))
+        (*_, reply) = ledger.step(b"M" * 16, new, 0)
+        assert reply.message.revision == new.revision  # type: ignore[union-attr]
+        ledger.take_accepted()
+        most = max(most, len(ledger.entries))
+    assert most < 2 * keep // 10 * 3 // 2
+    assert {start for _, start in ledger.entries} >= {0, *range(8 * keep, 10 * keep, 10)}
+    assert ("w", 0) in ledger.entries
+    assert 0 < ledger.known_from_us <= 8 * keep
+    ledger.check()
+
+
+def test_a_ledger_of_few_windows_forgets_none() -> None:
+    ledger, ballot = Ledger(b"J" * 16), (1, b"M" * 16)
+    put = Put(b"J" * 16, ballot, "v", 0, 10, (0, 10), "final", (*ballot, 1), 7, 1, 1, (1, 1, 0, 0))
+    for start in range(10, 10 * ENTRIES_MIN, 10):
+        ledger.step(b"M" * 16, msgspec.structs.replace(put, start=start, since_us=start), 0)
+    assert ledger.known_from_us == 0
+    for start in range(10 * ENTRIES_MIN, 12 * ENTRIES_MIN, 10):
+        ledger.step(b"M" * 16, msgspec.structs.replace(put, start=start, since_us=start), 0)
+    assert len(ledger.entries) >= ENTRIES_MIN
+    assert ledger.known_from_us == min(start for _, start in ledger.entries) > 10
     ledger.check()

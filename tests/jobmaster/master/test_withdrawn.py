@@ -19,7 +19,7 @@ from elf.agent.simulator.scenario import scenario as s
 from elf.agent.simulator.world.places import EPOCH_US
 from elf.agent.simulator.world.sources import Traffic
 from elf.cbt.budget import Budget
-from elf.jobmaster.delivery.ledger import UNKNOWN_ROWS, Ledger
+from elf.jobmaster.delivery.ledger import ENTRIES_MIN, UNKNOWN_ROWS, Ledger
 from elf.jobmaster.delivery.states import PaneReader, as_parts
 from elf.jobmaster.log.job_state import JobState
 from elf.jobmaster.log.schedule import speaks_for
@@ -413,6 +413,11 @@ def test_a_lost_ledger_comes_back_from_the_lake(tmp_path: Path, compacted: bool)
         (first, T0): ((1, MAKER, 3), NO_ROWS),
         **{(second, T0): ledger.entries[second, T0]},
     }
+    full = Ledger(b"J" * 16)  # what it has forgotten does not come back
+    for n in range(ENTRIES_MIN):
+        full.step(SINK, msgspec.structs.replace(put_of("final", 3, plan_of()), start=T0 + 1 + n), 0)
+    adopt(full, lake, spec, lake.revisions("hits"))
+    assert len(full.entries) == ENTRIES_MIN
 
 
 @pytest.mark.spark
