@@ -343,9 +343,9 @@ class Member(msgspec.Struct, frozen=True):
     """An agent. state: "alive"; "suspect": it does not answer, and may still be a member; "dead": it does not answer, and is no
     member as far as this agent knows; "ended": its neighbours know that its process ended, ended_s ago; "left".
     Figures are None if it did not answer. skew_us: its clock less the asking agent's, within half of round_trip_us. roles: role
-    -> number of jobs. memory_bytes: of the process, beyond memory_bare, which it had before it read its journal; memory: owner
-    -> bytes of these. delivering: its sinks. takes: which of these take jobs that do not name them, with patterns of the jobs'
-    names. lags: of the sinks of jobs of which it is the master. gone: the latest time of lines that it read and cannot read
+    -> number of jobs. memory_bytes: of the process, beyond memory_bare, which does not count (`elf.agent.host.memory`); memory:
+    owner -> bytes of these. delivering: its sinks. takes: which of these take jobs that do not name them, with patterns of the
+    jobs' names. lags: of the sinks of jobs of which it is the master. gone: the latest time of lines that it read and cannot read
     again, since their files are gone, by source."""
 
     name: str

@@ -110,10 +110,22 @@ def free_bytes() -> int:
 
 def resident_bytes() -> int:
     """The resident memory of this process; 0 if unknown. Some 2 microseconds, since the file stays open."""
+    return _pages()[0] * PAGE_BYTES
+
+
+def own_bytes() -> int:
+    """That memory without pages of files, which libraries have: what only this process has, since it has written it."""
+    resident, of_files = _pages()
+    return (resident - of_files) * PAGE_BYTES
+
+
+def _pages() -> tuple[int, int]:
+    """Resident pages, and those of files and of shared memory among them."""
     try:
-        return int(os.pread(_statm(), 128, 0).split()[1]) * PAGE_BYTES
+        _, resident, shared, *_ = os.pread(_statm(), 128, 0).split()
     except OSError:
-        return 0
+        return 0, 0
+    return int(resident), int(shared)
 
 
 @cache

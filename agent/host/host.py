@@ -30,7 +30,7 @@ from elf.agent.control.shared_files import boot_id, marks
 from elf.agent.control.signed_messages import SignedMessages
 from elf.agent.disk import state_dir
 from elf.agent.disk.store import Store
-from elf.agent.host.allocator import resident_bytes, unmap_libraries
+from elf.agent.host.allocator import own_bytes, unmap_libraries
 from elf.agent.host.clock import Clock, Timer
 from elf.agent.host.estimates import Estimates
 from elf.agent.host.identity import claim, own_key
@@ -164,7 +164,7 @@ class Host:
             me = self._listen(life, opened)
             self.is_open = True
             agent = self.config.agent
-            self.budget = Budget(agent.memory_max, agent.state_dir, resident_bytes, self.memory.bare)
+            self.budget = Budget(agent.memory_max, agent.state_dir, own_bytes, self.memory.own_before)
             opened.callback(self.budget.close)
             is_lost = former is not None and former.is_lost
             self.reading.open(

@@ -18,9 +18,9 @@ A master and the state of a log refer to themselves, so what a master that stepp
 replaced, is freed by the collector alone; left to itself it comes to them after hours, and an agent that became a master often
 kept them all. So `look` runs it when a master or a state is gone.
 
-`bare` is the process before it reads its journal and unmaps its libraries, so a small agent has less than that. Once a second,
-and after each read of many lines, the memory of owners outside the budget is reported to it, so that its trees leave room for
-them.
+`bare` is what does not count: what the process has before it reads its journal, and at any time its pages of files, which the
+system may take back. Once a second, and after each read of many lines, the memory of owners outside the budget is reported to
+it, so that its trees leave room for them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, Protocol
 
-from elf.agent.host.allocator import free_bytes, give_back, resident_bytes
+from elf.agent.host.allocator import free_bytes, give_back, own_bytes, resident_bytes
 from elf.agent.node.job_seat import JobSeat
 from elf.agent.node.mesh_node import MeshNode
 from elf.cbt.budget import Budget
@@ -58,9 +58,14 @@ class Held(Protocol):
 class Memory:
     """The memory of one process. Make it before the journal is read; `look` every `LOOK_S`. memory_max: the cap beyond `bare`."""
 
-    def __init__(self, memory_max: int, resident: Callable[[], int] = resident_bytes) -> None:
-        self.bare, self.memory_max = resident(), memory_max
-        self._resident = resident
+    def __init__(
+        self,
+        memory_max: int,
+        resident: Callable[[], int] = resident_bytes,
+        own: Callable[[], int] = own_bytes,
+    ) -> None:
+        self.memory_max, self.own_before = memory_max, own()
+        self._resident, self._own = resident, own
         self._free = 0  # free bytes after the last trim, or the least since
         self._looks = 0  # since the last trim
         self._held: dict[JobId, tuple[int, int]] = {}  # job -> the identities of its master and its state
@@ -68,7 +73,12 @@ class Memory:
     @property
     def grown(self) -> int:
         """Bytes that the process has now beyond the bare one."""
-        return max(0, self._resident() - self.bare)
+        return max(0, self._own() - self.own_before)
+
+    @property
+    def bare(self) -> int:
+        """Bytes that do not count."""
+        return max(0, self._resident() - self.grown)
 
     def look(self, host: Held, budget: Budget) -> None:
         """Report to the budget what other owners hold, and return free memory. Some milliseconds; 30 if a master or a state

@@ -303,7 +303,11 @@ def _memory(host: Host) -> Iterator[Family]:
     memory = host.memory
     yield "elf_memory_bytes", "Memory of the process beyond the bare one.", [({}, memory.grown)]
     yield "elf_memory_max_bytes", "The cap on elf_memory_bytes.", [({}, memory.memory_max)]
-    yield "elf_memory_bare_bytes", "Memory of the process before it read its journal.", [({}, memory.bare)]
+    yield (
+        "elf_memory_bare_bytes",
+        "Memory that does not count: what it had before it read its journal, and pages of files.",
+        [({}, memory.bare)],
+    )
     owners = _by("owner", sorted(memory.by_owner(host, host.budget).items()))
     yield "elf_memory_owner_bytes", "Memory beyond the bare process, by owner.", owners
 

@@ -52,7 +52,8 @@ def host() -> Any:
     budget = Budget(64 << 20)
     budget.reserve("source access", 3_000)
     budget.charge(500)
-    memory = Memory(64 << 20, iter([1_000_000, 6_000_000, 6_000_000]).__next__)
+    owns = iter([1_000_000])
+    memory = Memory(64 << 20, lambda: 8_000_000, lambda: next(owns, 6_000_000))
     costs = JobCosts()
     costs.spent([(next(iter(node.seats)), 2_500_000_000)])
     for at_s in range(2):
@@ -115,7 +116,7 @@ def test_figures(host: Any) -> None:
     assert found['elf_job_groups{job="hits"}'] == 0
     assert found['elf_job_memory_bytes{job="hits"}'] == 0
     assert found["elf_memory_max_bytes"] == 64 << 20
-    assert found["elf_memory_bare_bytes"] == 1_000_000
+    assert found["elf_memory_bare_bytes"] == 3_000_000
     assert found["elf_memory_bytes"] == 5_000_000
     owners = {name: size for name, size in found.items() if name.startswith("elf_memory_owner_bytes")}
     assert sum(owners.values()) == 5_000_000

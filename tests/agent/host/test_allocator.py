@@ -6,10 +6,12 @@ import gc
 import os
 import subprocess
 import sys
+from mmap import PROT_READ, mmap
+from pathlib import Path
 
 import pytest
 
-from elf.agent.host.allocator import free_bytes, give_back, resident_bytes
+from elf.agent.host.allocator import PAGE_BYTES, free_bytes, give_back, own_bytes, resident_bytes
 
 
 def test_asking_each_second_for_what_is_free_leaves_nothing_behind() -> None:
@@ -74,6 +76,17 @@ def test_a_forked_process_counts_its_own_memory() -> None:
     assert abs(resident_bytes() - before) < 32 << 20
     os.close(out)
     os.close(into)
+
+
+def test_pages_of_files_are_no_own_memory(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(bytes(16 << 20))
+    before, own = resident_bytes(), own_bytes()
+    assert 0 < own < before
+    with path.open("rb") as file, mmap(file.fileno(), 0, prot=PROT_READ) as mapped:
+        assert sum(mapped[at] for at in range(0, 16 << 20, PAGE_BYTES)) == 0
+        assert resident_bytes() - before > 12 << 20
+        assert abs(own_bytes() - own) < 4 << 20
 
 
 def _ask() -> None:

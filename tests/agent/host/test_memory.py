@@ -40,3 +40,13 @@ def test_a_master_or_a_state_that_is_gone_is_noticed_once(
     memory.is_dropped(before)
     assert memory.is_dropped(after) is is_dropped
     assert not memory.is_dropped(after)
+
+
+def test_pages_of_files_and_what_the_process_began_with_are_bare() -> None:
+    own = 20
+    memory = Memory(64 << 20, lambda: own + 30, lambda: own)
+    assert (memory.bare, memory.grown) == (50, 0)
+    own = 25
+    assert (memory.bare, memory.grown) == (50, 5)
+    own = 15
+    assert (memory.bare, memory.grown) == (45, 0)
