@@ -93,17 +93,29 @@ class Control:
         return self._socket.fileno()
 
     def ask(self, request: Request) -> Iterator[AnyAnswer]:
-        """The answers as they come. `Failed` is raised: UsageError if the command was wrong, else ElfError."""
-        try:
-            with suppress(BrokenPipeError, ConnectionResetError):  # its answer, if any, says why
-                self._socket.sendall(frame(request))
-            while True:
+        """Send the request. The answers as they come; `Failed` is raised: UsageError if the command was wrong, else ElfError."""
+        with (
+            self._reachable(),
+            suppress(BrokenPipeError, ConnectionResetError),
+        ):  # its answer, if any, says why
+            self._socket.sendall(frame(request))
+        return self._answers()
+
+    def _answers(self) -> Iterator[AnyAnswer]:
+        while True:
+            with self._reachable():
                 answer = self._read()
-                if isinstance(answer, Failed):
-                    raise (UsageError if answer.usage else ElfError)(answer.text)
-                yield answer
-                if isinstance(answer, Done):
-                    return
+            if isinstance(answer, Failed):
+                raise (UsageError if answer.usage else ElfError)(answer.text)
+            yield answer
+            if isinstance(answer, Done):
+                return
+
+    @contextmanager
+    def _reachable(self) -> Iterator[None]:
+        """An agent that cannot be reached any more becomes an ElfError, with what to do."""
+        try:
+            yield
         except TimeoutError as error:
             raise ElfError(
                 f"{self.path}: the agent does not answer; is it stopped, or its host overloaded? Its log may say more"

@@ -73,7 +73,15 @@ def windows_of(control: Control, name: str, stop: Stop) -> Iterator[Window | str
     first: Put | None = None  # the first part of a window: its fields hold for all parts
     rows: list[tuple[Any, ...]] = []
     answers = control.ask(w.JobWatch(name))
-    for answer in answers:
+    while True:
+        if not control.has_more:
+            yield None
+            while not (stop.event.is_set() or control.has_more):
+                if select.select([control], [], [], WAKE_S)[0]:
+                    break
+        if stop.event.is_set():  # also where there is always more
+            return
+        answer = next(answers)
         if isinstance(answer, w.Versions):
             plans.update((version, decode(plan)) for version, plan in answer.plans.items())
         elif isinstance(answer, w.Published):
@@ -93,13 +101,6 @@ def windows_of(control: Control, name: str, stop: Stop) -> Iterator[Window | str
             yield answer.text
         elif isinstance(answer, w.Done):
             yield answer.text
-            return
-        if not control.has_more:
-            yield None
-            while not (stop.event.is_set() or control.has_more):
-                if select.select([control], [], [], WAKE_S)[0]:
-                    break
-        if stop.event.is_set():  # also where there is always more
             return
 
 
