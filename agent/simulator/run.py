@@ -270,7 +270,7 @@ class Run(Mesh):
         left = frozenset(worker for worker, member in state.positions.roster.items() if member.has_left)
         is_for = partial(self._is_for, state, self._newest(spec).base)
         about = self.schedule(spec), ends, state.is_past, left, is_for, state.served, self._retired_by(state)
-        return Log(spec.id, state.ballot, *about, partial(_lacks, state))
+        return Log(spec.id, state.ballot, *about, partial(_lacks, state), self._waits_for_departed(spec))
 
     def _retired_by(self, state: JobState) -> list[tuple[int, Micros]]:
         """When that log dropped panes, and before which time."""
@@ -355,6 +355,8 @@ class Run(Mesh):
         elif what == "crash" and who is not None:
             if about:
                 self.alert_sinks.forget(who.id)
+                if who.id in self.world.carriers.hosts:
+                    self.oracle.ledger_lost(self.world.carriers.receivers.values(), now_us)
             if who.id in self._leaving:
                 self.oracle.returned.add(self.number_of(who))
         elif what == "put":

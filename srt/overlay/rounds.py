@@ -7,7 +7,7 @@
     turn mod 4 = 2  the last hop used
     turn mod 4 = 3  one dead member, while any is remembered
     turn mod 64     request one row of a node's routing table, from a node of the own table
-    turn mod 128    a seed that is no member: JoinMesh through it again
+    turn mod 64     the seeds that are no members: JoinMesh through them again; turn mod 8 while the node is alone
 
 So a node sends 2 + 1/2 pings a second (and 2 more while it watches nodes that are no leaves), and each node is probed twice a
 second by its leaf set as a whole; half as often where no job's tree needs it and nothing is out of order. Leaves hear of each
@@ -36,9 +36,11 @@ SOON_TRIES = 3
 later."""
 SOON_PER_TURN = 8
 """So all of `SOON_MAX` are probed in four probe periods. With the two pings of every turn, a turn sends ten, 2 KB."""
-TABLE_TURNS, ROW_TURNS, SEED_TURNS = 4, 64, 128
-"""In turns, of which there are two a second, or one while calm: a node of the routing table every 2 s, a row every half minute,
-and every minute a seed, which may be in another half of the mesh."""
+TABLE_TURNS, ROW_TURNS, SEED_TURNS, ALONE_TURNS = 4, 64, 64, 8
+"""In turns, of which there are two a second, or one while calm: a node of the routing table every 2 s; every half minute a row,
+and the seeds, which may be in another half of the mesh; every 4 to 8 s where the node is alone, as one that joins."""
+SEEDS_MAX = 4
+"""Seeds that are asked in one turn."""
 
 
 class Rounds:
@@ -54,7 +56,7 @@ class Rounds:
         self._near = near
         self._repair = repair
         self._rng = rng
-        self._turn = rng.randrange(SEED_TURNS)
+        self._turn = rng.randrange(2 * SEED_TURNS)
         self._order: list[NodeId] = []
         self.soon: dict[NodeId, tuple[Contact, int]] = {}
 
@@ -86,7 +88,7 @@ class Rounds:
             self.ask_soon(members[leaf])
 
     def take(self, seeds: tuple[Contact, ...], out: list[Effect]) -> None:
-        """One turn. `seeds`: every `SEED_TURNS` turns, send JoinMesh to one of them that is no member."""
+        """One turn. `seeds`: every `SEED_TURNS` turns, send JoinMesh to those of them that are no members."""
         self._turn += 1
         near = self._near
         self._probe(self._next_leaf(), out)
@@ -103,8 +105,8 @@ class Rounds:
             out.extend(self._repair.request_edges())
         if self._members.graves and (quarter == 3 or not near.leaves):
             self._look_for_dead(out)
-        if self._turn % SEED_TURNS == 0:
-            self._look_for_seed(seeds, out)
+        if self._turn % (SEED_TURNS if near.leaves else ALONE_TURNS) == 0:
+            self._look_for_seeds(seeds, out)
         if self._turn % ROW_TURNS == 0 and near.table:
             node = self._rng.choice(list(near.table))
             out.append(Send(node, LeavesRequest(self._members.me, near.table.row_of(node))))
@@ -161,10 +163,12 @@ class Rounds:
         if contact is not None:
             out.append(self._members.probe(contact, self._near.leaves.digest, ONCE))
 
-    def _look_for_seed(self, seeds: tuple[Contact, ...], out: list[Effect]) -> None:
+    def _look_for_seeds(self, seeds: tuple[Contact, ...], out: list[Effect]) -> None:
+        """All of them: some may have gone for good."""
         strange = [seed for seed in seeds if seed.id not in self._members.members]
-        if strange:
-            out.append(Send(self._rng.choice(strange).id, JoinMesh(self._members.me)))
+        if len(strange) > SEEDS_MAX:
+            strange = self._rng.sample(strange, SEEDS_MAX)
+        out += [Send(seed.id, JoinMesh(self._members.me)) for seed in strange]
 
     def check(self) -> None:
         assert len(self.soon) <= SOON_MAX

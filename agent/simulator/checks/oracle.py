@@ -33,7 +33,7 @@ A line is in time if it was written before its server's clock could show the win
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from itertools import pairwise
 
 import msgspec
@@ -54,6 +54,9 @@ Groups = dict[str, tuple[int, int]]
 Window = tuple[NodeId, JobId, str, Micros]
 """(sink, job, version, start)."""
 Ends = Mapping[Slot, Position]
+UNSHARED_US = 2_000_000
+"""So long before an agent loses its disk, maybe no other agent knows what it delivered: its master tells the next one a second
+later, and the message may have to be sent again."""
 
 
 class Violation(Exception):  # noqa: N818 (it is a finding, not an error of the program)
@@ -77,7 +80,8 @@ class Log(msgspec.Struct, frozen=True):
     that files had to be read again. is_past: whether a window is past retention. left: agents of which the log records that they
     have left. is_for: whether a sink gets a window. retired: (time,
     before): at which time of the simulation panes before which event time were dropped, one after the other. lacks: whether a
-    window is final there with agents missing."""
+    window is final there with agents missing. waits: whether it expects an agent that is gone for good, since another process
+    had its key after it had left."""
 
     job: JobId
     began: Ballot
@@ -89,6 +93,7 @@ class Log(msgspec.Struct, frozen=True):
     served: Ballot = NO_BALLOT
     retired: Sequence[tuple[int, Micros]] = ()
     lacks: Callable[[str, Micros], bool] = lambda version, start: False
+    waits: bool = False
 
 
 class Oracle:
@@ -132,6 +137,8 @@ class Oracle:
         """Sinks that may have been away for longer than windows are retained."""
         self.forgotten: set[Window] = set()
         """Windows of sinks that came back empty."""
+        self.unshared: set[Window] = set()
+        """Windows that an agent delivered, of which maybe no other knew, before it lost its disk."""
         self.came_back: set[tuple[JobId, str]] = set()
         """Versions that left and came back: their windows may cover less than all times between their bounds."""
         self.numbers: dict[str, int] = {}
@@ -152,6 +159,7 @@ class Oracle:
         one.gone, one.returned, one.doubled = self.gone, self.returned, self.doubled
         one.were_away = self.were_away
         one.last, one.forgotten, one.came_back = self.last, self.forgotten, self.came_back
+        one.unshared = self.unshared
         one.lateness_us, one.keep_us = self.lateness_us, self.keep_us
         one.sample, one.hashes = self.sample, self.hashes
 
@@ -326,6 +334,14 @@ class Oracle:
             self._counts.pop(key, None)
             self.forgotten.add(key)
 
+    def ledger_lost(self, sinks: Collection[NodeId], now_us: int) -> None:
+        """An agent that delivered for these sinks has lost its disk. Its master tells others of a delivery a second later."""
+        self.unshared |= {
+            key
+            for key, counts in self._counts.items()
+            if key[0] in sinks and counts[-1][0] > now_us - UNSHARED_US
+        }
+
     # ---- at the end ----
 
     def unfinished(self, log: Log, now_us: int, sink: NodeId = b"") -> str:
@@ -393,6 +409,7 @@ class Oracle:
                 is_result
                 and start >= log.schedule[0].from_us
                 and not _speaks(log.schedule, version, start, put.end)
+                and (at, job, version, start) not in self.unshared
             ):
                 return f"{_name(put)}: is none of the schedule's, and was not withdrawn"
         return ""
@@ -446,7 +463,7 @@ class Oracle:
             return ""
         if put.covers != (low, high):
             return f"{_name(put)}: covers {put.covers}, in the schedule it covers {(low, high)}"
-        return self._wrong_rows(log, put, truth) if len(parts) == 1 else self._wrong_parts(put, truth)
+        return self._wrong_rows(log, put, truth) if len(parts) == 1 else self._wrong_parts(log, put, truth)
 
     def _is_earlier(self, put: Put, log: Log) -> bool:
         """Whether a sink keeps that result from before the log began anew: the log may never have the window whole, since lines
@@ -465,10 +482,10 @@ class Oracle:
                 found[key] = known[0] + hits, known[1] + total
         return found
 
-    def _wrong_parts(self, put: Put, truth: Groups) -> str:
+    def _wrong_parts(self, log: Log, put: Put, truth: Groups) -> str:
         """A window that its version left and came back to within its bounds: the lines of both its parts, and no others."""
         if put.status == "open":
-            return f"{_name(put)}: in the end open, {put.agents_reporting} of {put.agents_expected} agents"
+            return self._open_at_end(log, put)
         published, whole = groups_of(put), put.agents_reporting == put.agents_expected
         is_exact = whole and not (self.gone or self._lossy or self.doubled or self.returned)
         truth = self._like(put, published, truth)
@@ -483,7 +500,7 @@ class Oracle:
     def _wrong_rows(self, log: Log, put: Put, truth: Groups) -> str:
         published, whole = groups_of(put), put.agents_reporting == put.agents_expected
         if put.status == "open":
-            return f"{_name(put)}: in the end open, {put.agents_reporting} of {put.agents_expected} agents"
+            return self._open_at_end(log, put)
         if not whole and not self._may_be_missing(put):
             return f"{_name(put)}: in the end {put.agents_reporting} of {put.agents_expected} agents"
         is_exact = not self.gone and log.ends is not None
@@ -506,6 +523,13 @@ class Oracle:
                 span = f"{high}" if low == high else f"{low} to {high}"
                 return f"{_name(put)}: in the end {key} has {has} (lines, bytes), the logs have {span}"
         return self._wrong_rejects(put) if is_exact else ""
+
+    def _open_at_end(self, log: Log, put: Put) -> str:
+        """A window is final with agents missing if more than half have it whole. Too few may: some lost lines, one is gone."""
+        without = len({server.number for server, _ in self._lossy.values()} | self.doubled)
+        if log.waits and 2 * (put.agents_expected - without) <= put.agents_expected:
+            return ""
+        return f"{_name(put)}: in the end open, {put.agents_reporting} of {put.agents_expected} agents"
 
     def _absent(self, log: Log) -> Set[int]:
         """Servers whose agents have left, which only a log on the other side of a partition knows, and that log is lost."""

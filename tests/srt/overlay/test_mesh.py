@@ -8,6 +8,7 @@ import pytest
 
 from elf.srt.messages.ids import NodeId
 from elf.srt.messages.parameters import MS, SECOND
+from elf.srt.overlay.membership import CALM_PERIODS
 from tests.rigs.overlay_rig import PARAMETERS, Mesh, is_alive
 
 DETECTION_US = 4 * SECOND + PARAMETERS.probe_us + PARAMETERS.suspect_us
@@ -301,3 +302,23 @@ def test_the_same_seed_gives_the_same_run() -> None:
 
     assert transcript(20) == transcript(20)
     assert transcript(20) != transcript(21)
+
+
+@pytest.mark.parametrize("is_alone", [False, True])
+def test_halves_that_began_apart_find_each_other_through_their_seeds(is_alone: bool) -> None:
+    """Neither half has known the other, and one of the seeds is gone for good. A node that is alone asks sooner."""
+    mesh = Mesh(5)
+    one, other = [mesh.new_id() for _ in range(3)], [mesh.new_id() for _ in range(2)]
+    mesh.cut = {pair for a in one for b in other for pair in ((a, b), (b, a))}
+    gone = mesh.new_id()
+    for half, far in ((one, other), (other, one)):
+        for node in half:
+            mesh.start(node, [half[0], gone, far[0]])
+    mesh.run(20 * SECOND)
+    if is_alone:
+        mesh.crash(other[0])
+        mesh.run(PARAMETERS.dead_us + 20 * SECOND)
+    assert all(not is_alive(mesh.nodes[node], other[1]) for node in one)
+    mesh.cut.clear()
+    mesh.run((8 if is_alone else 32 * CALM_PERIODS) * SECOND + SECOND)
+    assert mesh.wrong_leaf_sets() == []
