@@ -116,8 +116,7 @@ class Oracle:
         order = np.argsort(event, kind="stable")
         order = order[read[order]]
         self._event, self._written, self._shown = event[order], written[order], shown[order]
-        self._known, self._key, self._size = known[order], key[order], sizes[order]
-        self._host = hosts[order]
+        self._known, self._host, self._key, self._size = (each[order] for each in (known, hosts, key, sizes))
         lengths = [len(file.key) for _, file in files]
         self._file = np.concatenate([np.full(n, number) for number, n in enumerate(lengths)])[order]
         self._line = np.concatenate([np.arange(n) for n in lengths])[order]
