@@ -54,9 +54,7 @@ Groups = dict[str, tuple[int, int]]
 Window = tuple[NodeId, JobId, str, Micros]
 """(sink, job, version, start)."""
 Ends = Mapping[Slot, Position]
-UNSHARED_US = 2_000_000
-"""So long before an agent loses its disk, maybe no other agent knows what it delivered: its master tells the next one a second
-later, and the message may have to be sent again."""
+UNSHARED_US = 2_000_000  # after a delivery its master tells another agent of it a second later, and again if that is lost
 
 
 class Violation(Exception):  # noqa: N818 (it is a finding, not an error of the program)
@@ -157,8 +155,8 @@ class Oracle:
         self._narrow[job] = one = Oracle(servers, self._keys)
         one.gone, one.returned, one.doubled = self.gone, self.returned, self.doubled
         one.were_away = self.were_away
-        one.last, one.forgotten, one.came_back = self.last, self.forgotten, self.came_back
-        one.unshared = self.unshared
+        one.last, one.came_back = self.last, self.came_back
+        one.forgotten, one.unshared = self.forgotten, self.unshared
         one.lateness_us, one.keep_us = self.lateness_us, self.keep_us
         one.sample, one.hashes = self.sample, self.hashes
 
@@ -335,11 +333,8 @@ class Oracle:
 
     def ledger_lost(self, sinks: Collection[NodeId], now_us: int) -> None:
         """An agent that delivered for these sinks has lost its disk. Its master tells others of a delivery a second later."""
-        self.unshared |= {
-            key
-            for key, counts in self._counts.items()
-            if key[0] in sinks and counts[-1][0] > now_us - UNSHARED_US
-        }
+        here = [(key, counts) for key, counts in self._counts.items() if key[0] in sinks]
+        self.unshared |= {key for key, counts in here if counts[-1][0] > now_us - UNSHARED_US}
 
     # ---- at the end ----
 
