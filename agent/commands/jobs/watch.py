@@ -81,7 +81,8 @@ def windows_of(control: Control, name: str, stop: Stop) -> Iterator[Window | str
                     break
         if stop.event.is_set():  # also where there is always more
             return
-        answer = next(answers)
+        if (answer := next(answers, None)) is None:
+            return
         if isinstance(answer, w.Versions):
             plans.update((version, decode(plan)) for version, plan in answer.plans.items())
         elif isinstance(answer, w.Published):
