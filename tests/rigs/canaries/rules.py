@@ -139,7 +139,7 @@ CANARIES = (
         "2: the time of which no line could be parsed comes with these lines",
         "it comes only with the promise for that time",
         *(DeltaWorker, "_keep", with_the_promise),
-        *(meshes.read_anew, range(9, 10)),
+        *(meshes.read_anew, range(407, 408)),
     ),
     Canary(
         "3: a link is strictly FIFO",
@@ -175,7 +175,7 @@ CANARIES = (
         "4: a split continues below, recursively",
         "children send the bundle again unsplit",
         *(Reducer, "_verdict", always(Resend)),
-        *(meshes.brisk, range(6, 7)),
+        *(meshes.brisk, range(10, 11)),
     ),
     Canary(
         "4: a lone worker re-reads",
