@@ -150,6 +150,7 @@ class Mesh:
             carriers.add(name) if carriers.hosts else self.world.add_sink(name, self.scenario.beside)
             for name in names
         ]
+        self.oracle.carried.receivers |= set(carriers.receivers.values())
         for number, job in enumerate(self.scenario.jobs):
             spec = JobSpec(
                 f"job{number}",

@@ -269,16 +269,20 @@ class Run(Mesh):
             ends = dict(chain.from_iterable(map(state.positions.files_of, workers)))
         left = frozenset(worker for worker, member in state.positions.roster.items() if member.has_left)
         is_for = partial(self._is_for, state, self._newest(spec).base)
-        about = self.schedule(spec), ends, state.is_past, left, is_for, state.served, self._retired_by(state)
-        return Log(spec.id, state.ballot, *about, partial(_lacks, state), self._waits_for_departed(spec))
+        line = self._line_of(state)
+        retired = [(at, before) for job, by, at, before in self._retired if job == spec.id and by in line]
+        about = self.schedule(spec), ends, state.is_past, left, is_for, state.served, retired
+        return Log(
+            spec.id, state.ballot, *about, partial(_lacks, state), self._waits_for_departed(spec), line
+        )
 
-    def _retired_by(self, state: JobState) -> list[tuple[int, Micros]]:
-        """When that log dropped panes, and before which time."""
+    def _line_of(self, state: JobState) -> set[Ballot]:
+        """The masters that have served with that log."""
         line, ballot = set[Ballot](), state.served
         while ballot not in line:
             line.add(ballot)
             ballot = self._former.get((state.job, ballot), ballot)
-        return [(at, before) for job, by, at, before in self._retired if job == state.job and by in line]
+        return line
 
     def _is_for(self, state: JobState, base: Settings, sink: NodeId, version: str, start: int) -> bool:
         """Rule Settings*: whether a window is for that sink, by the log's schedule."""
@@ -356,7 +360,7 @@ class Run(Mesh):
             if about:
                 self.alert_sinks.forget(who.id)
                 if who.id in self.world.carriers.hosts:
-                    self.oracle.ledger_lost(self.world.carriers.receivers.values(), now_us)
+                    self.oracle.carried.ledger_lost(self.oracle.counts, now_us)
             if who.id in self._leaving:
                 self.oracle.returned.add(self.number_of(who))
         elif what == "put":

@@ -326,7 +326,8 @@ class DeltaWorker:
         has_lanes = self._lanes_wanted or self._places.next_lane() is not None
         if self._leaving and cut.caught_up and not has_lanes and not self._places.withheld:
             self._read_all = True
-            self.until_us, self._unread = max(now, cut.watermark_us) + 1, cut.ends_unread
+            self._unread = cut.ends_unread
+            self.until_us = max(now, cut.watermark_us, self._log_clock.latest(now)) + 1
 
     def _read(self, lane: int | None, now: int, due_us: m.Micros = 0, at_line: bool = False) -> list[Effect]:
         """Request a cut of the source; the answer to an earlier request is then ignored."""

@@ -40,6 +40,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from elf.agent.simulator.checks.carried import Carried, Window
 from elf.agent.simulator.checks.sampling import OTHER, folded, staying
 from elf.agent.simulator.checks.servers import ALWAYS, Server, Unread, is_read
 from elf.agent.simulator.world.places import EPOCH_US
@@ -51,10 +52,7 @@ from elf.srt.messages.results import Put
 Ints = NDArray[np.int64]
 Groups = dict[str, tuple[int, int]]
 """Key -> (lines, sum of bytes)."""
-Window = tuple[NodeId, JobId, str, Micros]
-"""(sink, job, version, start)."""
 Ends = Mapping[Slot, Position]
-UNSHARED_US = 2_000_000  # after a delivery its master tells another agent of it a second later, and again if that is lost
 
 
 class Violation(Exception):  # noqa: N818 (it is a finding, not an error of the program)
@@ -76,10 +74,10 @@ class Log(msgspec.Struct, frozen=True):
     ballot of the master that serves. schedule: not empty, from the job's
     first line on; windows that begin before it are not published. ends: positions in the files; None if the job was changed, so
     that files had to be read again. is_past: whether a window is past retention. left: agents of which the log records that they
-    have left. is_for: whether a sink gets a window. retired: (time,
-    before): at which time of the simulation panes before which event time were dropped, one after the other. lacks: whether a
-    window is final there with agents missing. waits: whether it expects an agent that is gone for good, since another process
-    had its key after it had left."""
+    have left. is_for: whether a sink gets a window. retired: (time, before): at which time of the simulation panes before which
+    event time were dropped, one after the other. lacks: whether a window is final there with agents missing. waits: whether it
+    expects an agent that is gone for good, since another process had its key after it had left. line: the masters that have
+    served with it."""
 
     job: JobId
     began: Ballot
@@ -92,6 +90,7 @@ class Log(msgspec.Struct, frozen=True):
     retired: Sequence[tuple[int, Micros]] = ()
     lacks: Callable[[str, Micros], bool] = lambda version, start: False
     waits: bool = False
+    line: Collection[Ballot] = ()
 
 
 class Oracle:
@@ -128,14 +127,13 @@ class Oracle:
         self.doubled: set[int] = set()
         """Servers with a key that two processes used: the other process may have reported lines as lost that it does not have."""
         self.last: dict[Window, Put] = {}
-        self._counts: dict[Window, list[tuple[int, int]]] = {}
+        self.counts: dict[Window, list[tuple[int, int]]] = {}
         """(time, lines) of each publication."""
         self.were_away: set[NodeId] = set()
         """Sinks that may have been away for longer than windows are retained."""
         self.forgotten: set[Window] = set()
         """Windows of sinks that came back empty."""
-        self.unshared: set[Window] = set()
-        """Windows that an agent delivered, of which maybe no other knew, before it lost its disk."""
+        self.carried = Carried()
         self.came_back: set[tuple[JobId, str]] = set()
         """Versions that left and came back: their windows may cover less than all times between their bounds."""
         self.numbers: dict[str, int] = {}
@@ -156,7 +154,7 @@ class Oracle:
         one.gone, one.returned, one.doubled = self.gone, self.returned, self.doubled
         one.were_away = self.were_away
         one.last, one.came_back = self.last, self.came_back
-        one.forgotten, one.unshared = self.forgotten, self.unshared
+        one.forgotten, one.carried = self.forgotten, self.carried
         one.lateness_us, one.keep_us = self.lateness_us, self.keep_us
         one.sample, one.hashes = self.sample, self.hashes
 
@@ -245,7 +243,7 @@ class Oracle:
         key = (sink, put.job, put.version, put.start)
         before = self.last.get(key)
         self.last[key] = put
-        self._counts.setdefault(key, []).append((now_us, put.lines[1] - put.lines[3]))
+        self.counts.setdefault(key, []).append((now_us, put.lines[1] - put.lines[3]))
         if before is not None and put.revision <= before.revision and not _is_first_final(before, put):
             raise Violation(
                 f"{_name(put)}: accepted after revision {before.revision[0]}.{before.revision[2]}"
@@ -328,13 +326,8 @@ class Oracle:
         """A sink came back empty: the windows that it held are unknown."""
         for key in [key for key in self.last if key[0] == sink]:
             del self.last[key]
-            self._counts.pop(key, None)
+            self.counts.pop(key, None)
             self.forgotten.add(key)
-
-    def ledger_lost(self, sinks: Collection[NodeId], now_us: int) -> None:
-        """An agent that delivered for these sinks has lost its disk. Its master tells others of a delivery a second later."""
-        here = [(key, counts) for key, counts in self._counts.items() if key[0] in sinks]
-        self.unshared |= {key for key, counts in here if counts[-1][0] > now_us - UNSHARED_US}
 
     # ---- at the end ----
 
@@ -403,7 +396,7 @@ class Oracle:
                 is_result
                 and start >= log.schedule[0].from_us
                 and not _speaks(log.schedule, version, start, put.end)
-                and (at, job, version, start) not in self.unshared
+                and not self.carried.may_be_unknown((at, job, version, start), put, log.began, log.line)
             ):
                 return f"{_name(put)}: is none of the schedule's, and was not withdrawn"
         return ""
@@ -411,7 +404,7 @@ class Oracle:
     def _late(self, log: Log, stretch: Stretch, start: Micros, now_us: int, sink: NodeId) -> tuple[int, int]:
         """(lines that the window counts as late, lines that it lacks, or lacked then, because it is past retention)."""
         key, end = (sink, log.job, stretch.version, start), start + stretch.size_us
-        put, counts = self.last.get(key), self._counts.get(key, [])
+        put, counts = self.last.get(key), self.counts.get(key, [])
         late = put.lines[3] if put is not None else 0
         if not log.is_past(stretch.version, start):
             return late, 0
@@ -454,6 +447,8 @@ class Oracle:
             return ""  # likewise: an open window is in no log, and a master withdraws only those that it has published
         may_be_worse = put.status != "open" or sink in self.were_away  # then another sink holds it
         if may_be_worse and self._is_earlier(put, log):
+            return ""
+        if self.carried.may_be_unknown(key, put, log.began, log.line):
             return ""
         if put.covers != (low, high):
             return f"{_name(put)}: covers {put.covers}, in the schedule it covers {(low, high)}"
