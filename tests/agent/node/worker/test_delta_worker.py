@@ -488,6 +488,17 @@ def test_it_leaves_when_its_last_line_is_committed() -> None:
     assert bench.worker.deadline is None
 
 
+def test_after_its_clock_was_set_back_it_is_expected_up_to_its_latest_line() -> None:
+    """Lines that it logged before are later than its clock when it leaves."""
+    bench, _ = following()
+    bench.do(bench.worker.leave(T - 2 * P.flush_us))
+    now = bench.worker.deadline
+    assert now is not None
+    bench.flush({F: (50, 60, 0)})
+    assert now < T
+    assert bench.worker.until_us == now + 2 * P.flush_us + 1 > T
+
+
 def test_stop_ends_it_unless_it_comes_from_a_master_of_the_past() -> None:
     bench, _ = following()
     bench.step(Stop(JOB, (0, b"")))
