@@ -94,10 +94,8 @@ class Control:
 
     def ask(self, request: Request) -> Iterator[AnyAnswer]:
         """Send the request. The answers as they come; `Failed` is raised: UsageError if the command was wrong, else ElfError."""
-        with (
-            self._reachable(),
-            suppress(BrokenPipeError, ConnectionResetError),
-        ):  # its answer, if any, says why
+        # If the agent has closed the connection already, its answer, if any, says why.
+        with self._reachable(), suppress(BrokenPipeError, ConnectionResetError):
             self._socket.sendall(frame(request))
         return self._answers()
 

@@ -94,7 +94,9 @@ class Ledger:
     @property
     def known_from_us(self) -> Micros:
         """Windows that start earlier may be forgotten. O(entries)."""
-        return min(start for _, start in self.entries if start) if len(self.entries) >= ENTRIES_MIN else 0
+        if len(self.entries) < ENTRIES_MIN:
+            return 0
+        return min((start for _, start in self.entries if start), default=0)
 
     def step(self, source: NodeId, message: Message, now: int) -> list[Effect]:
         """Answer a master. `now` is ignored: all cores have the same signature."""
