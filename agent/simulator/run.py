@@ -264,7 +264,8 @@ class Run(Mesh):
     def _log(self, spec: JobSpec) -> Log:
         state = self._state(spec)
         ends = None
-        if len(self._newest(spec).versions) == 1:
+        # A log may have versions that the newest spec lacks, from the other side of a partition.
+        if len(self._newest(spec).versions) == 1 == len({line.version for line in state.schedule}):
             workers = [server.source.worker for server in self.servers]
             ends = dict(chain.from_iterable(map(state.positions.files_of, workers)))
         left = frozenset(worker for worker, member in state.positions.roster.items() if member.has_left)
