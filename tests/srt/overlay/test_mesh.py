@@ -306,14 +306,15 @@ def test_the_same_seed_gives_the_same_run() -> None:
 
 @pytest.mark.parametrize("is_alone", [False, True])
 def test_halves_that_began_apart_find_each_other_through_their_seeds(is_alone: bool) -> None:
-    """Neither half has known the other, and one of the seeds is gone for good. A node that is alone asks sooner."""
-    mesh = Mesh(5)
+    """Neither half has known the other, in each all have joined, and most seeds are gone for good. A node that is alone asks
+    sooner."""
+    mesh = Mesh(2)
     one, other = [mesh.new_id() for _ in range(3)], [mesh.new_id() for _ in range(2)]
     mesh.cut = {pair for a in one for b in other for pair in ((a, b), (b, a))}
-    gone = mesh.new_id()
+    gone = [mesh.new_id() for _ in range(3)]
     for half, far in ((one, other), (other, one)):
         for node in half:
-            mesh.start(node, [half[0], gone, far[0]])
+            mesh.start(node, [half[node == half[0]], *gone, far[0]])
     mesh.run(20 * SECOND)
     if is_alone:
         mesh.crash(other[0])
