@@ -2,7 +2,8 @@
 
 Every holder reports its memory: trees through `charge` and `release`, all others (fronts, dictionaries) through `reserve`;
 fragments are kept here. Above the cap, the largest uncompressed root buffers are first compressed into their trees, and then the
-coldest compressed fragments are written to the spill file. One thread at a time.
+coldest compressed fragments are written to the spill file. Fragments that will seldom be read go there at once (`cool`).
+One thread at a time.
 """
 
 from __future__ import annotations
@@ -217,9 +218,13 @@ class Budget:
             self._pack(next(iter(self._raw)))
 
     def cool(self, fragment: Fragment) -> None:
-        """Pack the rows of a fragment, if they are not packed: they will seldom be read."""
+        """Pack the rows of a fragment and write them to the spill file: they will seldom be read. On a full disk they stay in
+        memory, packed."""
         if fragment.rows is not None:
             self._pack(fragment, is_cold=True)
+        if fragment.extent is None:
+            with suppress(OSError):
+                self._write(fragment)
 
     def _pack(self, fragment: Fragment, *, is_cold: bool = False) -> None:
         assert fragment.rows is not None
@@ -236,14 +241,17 @@ class Budget:
     def _spill_until(self, used_bytes_max: int) -> None:
         self._pack_until(used_bytes_max)
         while self._in_memory and self.used > used_bytes_max:
-            fragment = next(iter(self._in_memory))
-            assert fragment.frame is not None
-            fragment.extent = self._spill.write(fragment.frame)
-            del self._in_memory[fragment]
-            self._charged -= len(fragment.frame)
-            self.spilled_total += len(fragment.frame)
-            self._freed += len(fragment.frame)
-            fragment.frame = None
+            self._write(next(iter(self._in_memory)))
+
+    def _write(self, fragment: Fragment) -> None:
+        """Move the frame of a packed fragment to the spill file. Raises OSError, and then moves nothing."""
+        assert fragment.frame is not None
+        fragment.extent = self._spill.write(fragment.frame)
+        del self._in_memory[fragment]
+        self._charged -= len(fragment.frame)
+        self.spilled_total += len(fragment.frame)
+        self._freed += len(fragment.frame)
+        fragment.frame = None
 
     def keep(self, rows: Rows, ops: Sequence[Op]) -> Fragment:
         """Hold rows, which may be several ordered runs. Packs the coldest unpacked fragments; never spills: see `settle`."""

@@ -1,4 +1,5 @@
-"""The spill file: holds compressed fragments when memory is short. One per process; it ends with the process."""
+"""The spill file: holds compressed fragments that are seldom read, and others when memory is short. One per process; it ends with
+the process."""
 
 from __future__ import annotations
 
@@ -94,12 +95,11 @@ class SpillFile:
 
     def _open(self) -> int:
         # Late: most runs never spill.
-        import tempfile
-
         from sortedcontainers import SortedDict
 
-        fd, name = tempfile.mkstemp(prefix="elf-spill-", dir=self._folder)
-        os.unlink(name)
+        path = os.path.join(self._folder or _temporary_folder(), f"elf-spill-{os.urandom(8).hex()}")
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        os.unlink(path)
         self._free = SortedDict()
         return fd
 
@@ -128,3 +128,11 @@ class SpillFile:
             os.ftruncate(self._fd, offset)
         else:
             self._free[offset] = size
+
+
+def _temporary_folder() -> str:
+    from tempfile import (
+        gettempdir,
+    )  # late: an agent names its folder, and need not load the modules behind this one
+
+    return gettempdir()

@@ -122,9 +122,9 @@ class Tree:
             self._empty_root(self._root.fraction_left())
 
     def cool(self, stop: int) -> None:
-        """Pack the rows of panes before `stop`, which are seldom read from now on, if the root's buffer holds many of them. Reads
-        of later panes do not unpack them. O(runs) if there are few. Raises OSError when the spill file's disk is full; the rows
-        are in the tree nevertheless."""
+        """Pack the rows of panes before `stop` into the spill file, if the root's buffer holds many of them: they are seldom read
+        from now on. Reads of later panes do not unpack them. O(runs) if there are few. Raises OSError when memory is short and
+        the disk is full; the rows are in the tree nevertheless."""
         if stop == self._cold_stop or self._root.nbytes < COLD_BYTES:
             return
         self._cold_stop, high = stop, (stop, 0, 0, b"")

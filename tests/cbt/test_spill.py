@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import random
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elf.cbt._kernel import make_rows
-from elf.cbt.budget import Budget
+from elf.cbt.budget import FRAGMENT_OVERHEAD_BYTES, Budget
 from elf.cbt.rows import Op, Rows
 from elf.cbt.spill import Extent, SpillFile
 
@@ -54,9 +55,6 @@ def test_a_failed_write_changes_nothing(monkeypatch: pytest.MonkeyPatch, tmp_pat
     file = SpillFile(tmp_path)
     kept = file.write(b"kept")
 
-    def full(fd: int, data: bytes, offset: int) -> int:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
     with monkeypatch.context() as patch:
         patch.setattr(os, "pwrite", full)
         with pytest.raises(OSError, match="No space"):
@@ -79,6 +77,10 @@ def test_what_is_freed_once_the_file_is_closed_was_gone_with_it() -> None:
 def test_a_folder_that_is_not_there() -> None:
     with pytest.raises(OSError, match="No such file"):
         SpillFile(Path("/nonexistent/elf")).write(b"x")
+
+
+def full(fd: int, data: bytes, offset: int) -> int:
+    raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def random_row(seed: int) -> Rows:
@@ -109,6 +111,47 @@ def test_fragments_are_packed_when_they_are_no_longer_new_and_spilled_when_memor
         budget.free(fragment)
     assert (budget.used, budget.spilled) == (0, 0)
     budget.close()
+
+
+def test_what_is_cold_goes_to_disk_and_stays_in_memory_while_the_disk_is_full(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    budget = Budget(1 << 20)
+    cold, hot = (budget.keep(random_row(i), [Op.SUM64]) for i in range(2))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", full)
+        budget.cool(cold)
+    assert (cold.rows, cold.extent) == (None, None)
+    assert budget.spilled == 0
+    budget.check()
+    budget.cool(cold)
+    assert (cold.frame, budget.used) == (None, FRAGMENT_OVERHEAD_BYTES + hot.nbytes)
+    assert budget.spilled == 4096
+    budget.cool(cold)
+    assert budget.spilled == 4096, "once"
+    assert budget.read(cold).keys.tobytes() == random_row(0).keys.tobytes()
+    budget.check()
+    for fragment in (cold, hot):
+        budget.free(fragment)
+    assert (budget.used, budget.spilled) == (0, 0)
+    budget.close()
+
+
+def test_the_file_has_no_name_and_nobody_else_reads_it(tmp_path: Path) -> None:
+    file = SpillFile(tmp_path)
+    file.write(b"x")
+    assert list(tmp_path.iterdir()) == []
+    opened = [
+        os.stat(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd") if is_spill(int(fd), tmp_path)
+    ]
+    assert [(each.st_mode & 0o777, each.st_nlink) for each in opened] == [(0o600, 0)]
+    file.close()
+
+
+def is_spill(fd: int, folder: Path) -> bool:
+    with suppress(OSError):
+        return os.readlink(f"/proc/self/fd/{fd}").startswith(f"{folder}/elf-spill-")
+    return False
 
 
 def test_unaccounted_memory_counts_up_to_a_half() -> None:

@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from elf.cbt import tree as tree_module
 from elf.cbt._kernel import make_rows, merge
-from elf.cbt.budget import Budget
+from elf.cbt.budget import FRAGMENT_OVERHEAD_BYTES, Budget
 from elf.cbt.root_buffer import READ_RUNS_MAX
 from elf.cbt.tree import CHUNK_BYTES, COLD_BYTES, Sizes, Tree
 from tests.cbt.cbt_model import OPS, Model, Record, add, colliding_key, model_of, read, records, rows_of
@@ -329,10 +329,10 @@ def test_rows_that_come_late_for_a_drained_leaf_split_its_neighbour() -> None:
     trees.flush(0, None, None)
 
 
-def test_cold_panes_are_packed_and_a_read_of_a_hot_one_leaves_them_packed(
+def test_cold_panes_are_in_the_spill_file_and_a_read_of_a_hot_one_leaves_them_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """In time order, as they come from a log: what is held then is what cold panes take packed, and the hot ones."""
+    """In time order, as they come from a log: what is held then is the hot ones, and an object for each fragment of cold ones."""
     budget = Budget(1 << 30)
     tree, kept = Tree(OPS, budget), Tree(OPS, budget)
     model: Model = {}
@@ -343,8 +343,9 @@ def test_cold_panes_are_packed_and_a_read_of_a_hot_one_leaves_them_packed(
         add(model, part)
         tree.cool(pane - 2)
     assert tree.raw_bytes == pytest.approx(kept.raw_bytes, rel=0.01)
-    assert tree.nbytes < kept.nbytes / 4
     assert tree.buffer_bytes < 1.5 * COLD_BYTES
+    assert tree.nbytes - tree.buffer_bytes < 200 * FRAGMENT_OVERHEAD_BYTES
+    assert 10_000 < tree.spilled_bytes < kept.nbytes / 4
     unpacked = Mock(wraps=budget.read)
     monkeypatch.setattr(budget, "read", unpacked)
     assert read(tree.flush(198, None)) == within(model, 198, None)
