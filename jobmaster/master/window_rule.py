@@ -111,11 +111,12 @@ class Progress:
         return workers
 
     def has_majority(self, start: Micros, end: Micros) -> bool:
-        """Whether more than half of the expected workers are done with the window, and more than half of those that have not
-        left. This can hold at only one of two masters, unless a worker has promised to both."""
+        """Whether the watermarks of more than half of the expected workers have passed the window, and those of more than half
+        that have not left. This can hold at only one of two masters, unless a worker has promised to both; whether a worker has
+        lost lines of the window does not matter."""
         expected = self.expected(start, end) & ~self._unable
-        done = self._without_lost(expected & self.has_passed(end), start, end)
-        both = ((done, expected), (done & ~self._gone, expected & ~self._gone))
+        passed = expected & self.has_passed(end)
+        both = ((passed, expected), (passed & ~self._gone, expected & ~self._gone))
         return all(2 * np.count_nonzero(some) > np.count_nonzero(of) for some, of in both)
 
     def have_all_passed(self, start: Micros, end: Micros) -> bool:

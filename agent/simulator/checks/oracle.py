@@ -514,8 +514,9 @@ class Oracle:
         return self._wrong_rejects(put) if is_exact else ""
 
     def _open_at_end(self, log: Log, put: Put) -> str:
-        """A window is final with agents missing if more than half have it whole. Too few may: some lost lines, one is gone."""
-        without = len({server.number for server, _ in self._lossy.values()} | self.doubled)
+        """A window is final with agents missing if more than half have promised that no more lines of it come. Too few may if
+        agents are gone."""
+        without = len(self.doubled)
         if log.waits and 2 * (put.agents_expected - without) <= put.agents_expected:
             return ""
         return f"{_name(put)}: in the end open, {put.agents_reporting} of {put.agents_expected} agents"

@@ -241,6 +241,16 @@ def test_a_majority_is_more_than_half_of_the_workers_that_have_not_left() -> Non
     assert Progress(state, 0).has_majority(T0, T0 + SIZE)
 
 
+def test_agents_that_lost_lines_count_for_the_majority_and_not_for_the_coverage() -> None:
+    state, nodes = new_state(), [bytes([n]) * 16 for n in range(1, 4)]
+    add(state, Add(tuple(nodes), T0))
+    add(state, accept(state, {file(nodes[0]): (0, 30, FIRST)}, [(T0, 1, 1)], T0 + SIZE))
+    assert not Progress(state, 0).has_majority(T0, T0 + SIZE)
+    add(state, accept(state, {file(nodes[1]): (0, 30, FIRST | GAP)}, [(T0, 1, 1)], T0 + SIZE))
+    assert Progress(state, 0).of_final(T0, T0 + SIZE) == Coverage(1, 3)
+    assert Progress(state, 0).has_majority(T0, T0 + SIZE)
+
+
 def test_the_state_records_masters_that_published_nothing_outside_the_log() -> None:
     one, two, three = (1, b"A" * 16), (2, b"B" * 16), (3, b"A" * 16)
     state = add(new_state(), Serve(one), Serve(two, unknown_us=T0), Serve(three))

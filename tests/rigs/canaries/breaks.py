@@ -30,6 +30,7 @@ from elf.jobmaster.master.parking import Parked, Parking
 from elf.jobmaster.master.proposals import Proposals
 from elf.jobmaster.master.publication import Publication
 from elf.jobmaster.master.ready import Ready
+from elf.jobmaster.master.window_rule import Progress
 from elf.srt.link.link import Link
 from elf.srt.messages.effects import Effect, Read, Write
 from elf.srt.messages.events import Cut
@@ -208,6 +209,10 @@ def count_only(self: Publication, key: tuple[str, Micros]) -> tuple[int, NodeId,
 
 
 # Changes.
+
+
+def whole_ones(self: Progress, start: Micros, end: Micros) -> bool:
+    return 2 * self.of_final(start, end).passed > self.of_final(start, end).expected
 
 
 def announce_first(self: Amendments) -> None:

@@ -462,6 +462,11 @@ def read_anew(seed: int) -> s.Scenario:
     return kept("unparsed-lines-before-a-kept-promise", seed)
 
 
+def bereft(seed: int) -> s.Scenario:
+    """Of three agents one has lost lines, and one never comes again."""
+    return kept("final-where-one-lost-lines-and-one-never-comes", seed)
+
+
 def unknown_sender(seed: int) -> s.Scenario:
     """An agent that joins receives a job, loses its only neighbour, and begins the job's log anew."""
     return kept("sixth-311", seed)

@@ -74,6 +74,7 @@ from tests.rigs.canaries.breaks import (
     publish_and_log,
     raised,
     watermarks_of_all,
+    whole_ones,
     with_the_promise,
 )
 from tests.rigs.canaries.interest import deaf, outliving, unannounced, voiding
@@ -284,6 +285,12 @@ CANARIES = (
         "by any master",
         *(Roster, "has_majority", always(True)),
         *(meshes.divided, range(1)),
+    ),
+    Canary(
+        "Windows: more than half have promised, whatever lines they lost",
+        "only agents with all their lines count",
+        *(Progress, "has_majority", whole_ones),
+        *(meshes.bereft, range(6284922, 6284923)),
     ),
     Canary(
         "Windows: FINAL is replicated before it is published",
