@@ -439,10 +439,11 @@ class DeltaWorker:
         return self._moved(split) + self._ask(now)
 
     def _moved(self, split: m.Split) -> list[Effect]:
-        """A notice if committed positions are past what this worker's bundles cover. A former life may have read further, and so
-        may this one before it dropped its bundles: so there is no notice soon after a start or a drop."""
+        """A notice if committed positions are past what this worker has ever reported, or within a bundle. A former life may have
+        read further, so there is no notice soon after a start or a drop."""
         places, kept = self._places, self._kept
-        moved = [slot for slot, at in split.positions if places.is_past(slot, at) or kept.is_within(slot, at)]
+        far = [each for each in split.positions if not places.was_left(*each)]
+        moved = [slot for slot, at in far if places.is_past(slot, at) or kept.is_within(slot, at)]
         if not moved or self._clock - self._forgot_at <= OVERDUE_PARKS * self._p.park_us:
             return []
         text = MOVED.format(len(moved))

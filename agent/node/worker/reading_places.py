@@ -38,7 +38,7 @@ class ReadingPlaces:
     not committed. lost: files that were closed with a loss of lines, and when that was detected; their spans carry GAP. withheld:
     live files among the lost ones whose end is not reported yet."""
 
-    __slots__ = ("_me", "at", "closing", "lanes", "lost", "withheld")
+    __slots__ = ("_left", "_me", "at", "closing", "lanes", "lost", "withheld")
 
     def __init__(self, me: NodeId) -> None:
         self._me = me
@@ -47,11 +47,13 @@ class ReadingPlaces:
         self.closing: set[Slot] = set()
         self.lost: dict[Slot, Micros] = {}
         self.withheld: set[Slot] = set()
+        self._left: dict[Slot, int] = {}  # how far a file was read before this worker went back
 
     # Changes.
 
     def begin(self, welcome: Welcome) -> None:
         """Replace all positions with those of a Welcome."""
+        self._leave()
         self.closing.clear()
         self.withheld.clear()
         self.at = {slot: at for slot, at in welcome.positions if slot[0] == self._me and slot[1]}
@@ -96,6 +98,7 @@ class ReadingPlaces:
 
     def rewind(self, bundles: Iterable[Bundle], positions: Mapping[Slot, Position]) -> None:
         """Rule 4*: go back to the committed positions: those given, else the start of the first of these bundles, which fits."""
+        self._leave()
         known = dict(positions)
         for each in bundles:
             for slot, span in each.contributions.items():
@@ -110,6 +113,13 @@ class ReadingPlaces:
             slot for slot in self.closing if slot in self.at and self.at[slot].closed
         } - positions.keys()
         self.withheld &= self.closing
+
+    def _leave(self) -> None:
+        """Before reading goes back: one of two logs may have what was reported so far, whatever is read again for the other."""
+        for slot, position in self.at.items():
+            self._left[slot] = max(position.offset, self._left.get(slot, 0))
+        if len(self._left) > CLOSED_FILES_MAX:
+            self._left = {slot: end for slot, end in self._left.items() if slot in self.at}
 
     def ends_committed(self, spans: Mapping[Slot, Span]) -> None:
         """Files that these spans closed are committed as closed."""
@@ -182,6 +192,10 @@ class ReadingPlaces:
         """Whether a position is past what this worker has read, and the log waits for more of the file or for its end."""
         at = self.at.get(slot)
         return at is not None and position.offset > at.offset and not (at.closed and position.closed)
+
+    def was_left(self, slot: Slot, position: Position) -> bool:
+        """Whether this worker had read so far, and went back since."""
+        return position.offset <= self._left.get(slot, 0)
 
     def check(self) -> None:
         """Raise AssertionError unless the invariants hold. O(files)."""

@@ -6,7 +6,7 @@ import pytest
 
 from elf.agent.node.worker.delta_worker import DeltaWorker, State
 from elf.agent.node.worker.reading_places import ReadingPlaces
-from elf.srt.messages.effects import Effect, Read, Route
+from elf.srt.messages.effects import Effect, Notice, Read, Route
 from elf.srt.messages.events import Cut
 from elf.srt.messages.messages import (
     CLOSED,
@@ -52,6 +52,7 @@ class Bench:
         self.worker = DeltaWorker(JOB, ME, 1, P, lambda: self.room)
         self.said: list[Message] = []
         self.read: Read | None = None
+        self.notices: list[Notice] = []
         self.do(self.worker.start(T))
 
     def do(self, effects: list[Effect]) -> None:
@@ -61,6 +62,8 @@ class Bench:
             elif isinstance(effect, Route):
                 assert effect.key == JOB
                 self.said.append(effect.message)
+            elif isinstance(effect, Notice):
+                self.notices.append(effect)
         self.worker.check()
 
     def step(
@@ -352,6 +355,23 @@ def test_rule_4_split_reads_again_from_the_committed_place() -> None:
     assert bench.read.positions == {F: Position(20)}  # G fitted, and begins anew
     assert bench.worker.kept_bytes == 0
     assert bench.cut({F: (20, 60, CLOSED), G: (0, 5, FIRST)}).again is False
+
+
+@pytest.mark.parametrize(("counted", "notices"), [(50, 0), (60, 0), (61, 1)])
+def test_what_it_reported_before_it_went_back_is_no_surprise_however_late(counted: int, notices: int) -> None:
+    """Two masters at once, each with a log of its own: it reads again for one, and later the other one's log stays."""
+    bench, _ = following()
+    second = bench.flush({F: (50, 60, 0)})
+    bench.step(Split(JOB, (2, b"B"), second.id, SCHEDULE, ((F, Position(20)),)))
+    again = bench.cut({F: (20, 40, 0)})
+    bench.step(Commit(JOB, (2, b"B"), (again.id,)))
+    later = T + 3600 * SECOND
+    bench.tick(later)
+    kept = bench.cut({F: (40, 70, 0)}, later)
+    bench.step(Split(JOB, (3, b"A"), kept.id, SCHEDULE, ((F, Position(counted)),)), later)
+    assert [each.kind for each in bench.notices] == ["place"] * notices
+    assert bench.read is not None
+    assert bench.read.positions == {F: Position(counted)}
 
 
 def test_rule_4_a_cut_that_was_asked_for_before_is_dropped() -> None:
