@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
-from zoneinfo import ZoneInfo
 
 import msgspec
 
@@ -69,6 +68,8 @@ def read_emit(value: Any) -> int:
 
 
 def read_timezone(value: Any) -> str:
+    from zoneinfo import ZoneInfo  # late: it loads what Python was built with, and few files name a zone
+
     try:
         return ZoneInfo(read_text(value)).key
     except (KeyError, ValueError, OSError) as error:

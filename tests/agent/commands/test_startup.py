@@ -68,6 +68,11 @@ def test_what_is_left_out_is_as_if_untouched_afterwards(tmp_path: Path) -> None:
         "from numpy.typing import ArrayLike, DTypeLike; assert 'numpy._typing' in sys.modules\n"
         "assert numpy.typing is sys.modules['numpy.typing'] and numpy.typing.ArrayLike is ArrayLike\n"
         "assert numpy.unique(numpy.array([2, 1, 2])).tolist() == [1, 2] and 'numpy.ma.core' not in sys.modules\n"
+        "assert not hasattr(sys.modules['ast'], '__file__') and not hasattr(sys.modules['msgspec.inspect'], '__file__')\n"
+        "import ast, msgspec, msgspec.inspect; from msgspec.inspect import ListType, type_info\n"
+        "assert isinstance(msgspec.inspect.type_info(list), ListType) and ast.literal_eval('[1]') == [1]\n"
+        "assert type_info is msgspec.inspect.type_info is sys.modules['msgspec.inspect'].type_info\n"
+        "class Names(ast.NodeVisitor): pass\n"
         "import functools, inspect, pickle; from ipaddress import ip_address\n"
         "async def later(): pass\n"
         "class Of:\n"
@@ -94,7 +99,7 @@ def test_an_agent_of_a_mesh_is_free_of_what_it_does_not_use(tmp_path: Path) -> N
         '[agent]\nname = "a"\nlisten = "127.0.0.1:1"\nsecurity = "none"\nstate_dir = "state"\n'
     )
     unused = "typer importlib.metadata email zipfile ssl _ssl http sqlglot rich pyarrow unittest dis _pickle "
-    unused += "elf.sinks.lake elf.agent.run"
+    unused += "zoneinfo sysconfig elf.sinks.lake elf.agent.run"
     program = (
         "import sys; from elf.agent.host import startup; from elf.__main__ import main\n"
         "import elf.agent.commands.process.signals\n"
