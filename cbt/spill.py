@@ -131,8 +131,7 @@ class SpillFile:
 
 
 def _temporary_folder() -> str:
-    from tempfile import (
-        gettempdir,
-    )  # late: an agent names its folder, and need not load the modules behind this one
+    # Late: an agent names its folder, and need not load the modules behind this one.
+    from tempfile import gettempdir
 
     return gettempdir()
